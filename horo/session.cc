@@ -238,6 +238,11 @@ bool Session::wait_stream(std::span<const std::shared_ptr<Work>> works, int devi
   return true;
 }
 
+bool Session::finish_devices(TimePoint until) {
+  check_process();
+  return waits_.finish_devices(until);
+}
+
 bool Session::poll(const Work& work) {
   check_process();
   return waits_.poll(work);
@@ -324,7 +329,7 @@ std::optional<TimePoint> Session::notice() const {
 
 void Session::shutdown(bool with_process) {
   check_process();
-  waits_.wait_for_devices();
+  waits_.finish_devices(TimePoint::max());
   engine_->leave(with_process);
   try {
     timeline_->stop();

@@ -64,10 +64,10 @@ bool SessionWaits::poll(const Work& work) {
   return false;
 }
 
-void SessionWaits::wait_for_devices() {
-  while (const ItemList items = context_.tensor_table.first_issued()) {
-    for (const Item& item : *items) item.work->wait_until(TimePoint::max());
-  }
+bool SessionWaits::finish_devices(TimePoint until) {
+  const auto has_ended = [until](const Item& item) { return item.work->wait_until(until); };
+  return std::ranges::all_of(context_.tensor_table.issued(),
+                             [&](const ItemList& items) { return std::ranges::all_of(*items, has_ended); });
 }
 
 }  // namespace horo

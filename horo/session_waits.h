@@ -37,8 +37,8 @@ class SessionWaits {
   bool wait(std::span<const std::shared_ptr<Work>> works, For what, TimePoint until);
   // Session::poll()
   bool poll(const Work& work);
-  // Blocks until all Works that were issued have ended.
-  void wait_for_devices();
+  // Blocks until all Works that are issued now have ended, or until `until` (false).
+  bool finish_devices(TimePoint until);
 
  private:
   bool wait_for(std::span<const std::shared_ptr<Work>> works, For what, TimePoint until);

@@ -209,6 +209,13 @@ int32_t horo_wait_stream(horo_session* session, const int64_t* works, size_t cou
   });
 }
 
+int32_t horo_finish_devices(horo_session* session, int32_t timeout_ms) {
+  return guarded([&]() -> std::int32_t {
+    const auto until = horo::Clock::now() + std::chrono::milliseconds(std::max(timeout_ms, 0));
+    return checked(session).session.finish_devices(until) ? HORO_OK : HORO_TIMEOUT;
+  });
+}
+
 int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result) {
   return guarded([&]() -> std::int32_t {
     check_struct(result, "horo_result");

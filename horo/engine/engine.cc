@@ -207,11 +207,10 @@ void Engine::leave_in_order() {
   if (guard_) guard_->send(Leave{false, knows_notice_ ? kDrained : "", "", leaves_with_process()});
   fail_point("shutdown.left");
   const bool in_flight = tensor_table_.close(failure);
-  if (frozen_) return tensor_table_.fail_all();
+  if (frozen_) return fail_works();
   if (in_flight) epoch_->links.transport->abort(rank(), text);
   epoch_->lanes->stop();
-  tensor_table_.fail_all();
-  epoch_->lanes->works_have_failed();
+  fail_works();
   epoch_->links.transport->leave();
   epoch_->links.control->goodbye(kGoodbyePatience);
 }
@@ -379,8 +378,7 @@ void Engine::end_epoch(int origin, const std::string& why) noexcept {
   if (!is_between_epochs_) abort_epoch(origin, why);
   tensor_table_.close(failure_of(origin, why));
   set_between_epochs(false);
-  tensor_table_.fail_all();
-  if (epoch_->lanes) epoch_->lanes->works_have_failed();
+  fail_works();
 }
 
 FailurePtr Engine::failure_of(int origin, const std::string& why) const noexcept {

@@ -161,6 +161,7 @@ class Engine {
   void check_silence(TimePoint now);
   void suspect(Suspicion suspicion, TimePoint now);
   void end_epoch(int origin, const std::string& why) noexcept;
+  void fail_works() noexcept;
   void lose(int origin, const std::string& why, bool is_own) noexcept;
   FailurePtr failure_of(int origin, const std::string& why) const noexcept;
 

@@ -269,7 +269,7 @@ void Engine::end_after_freeze() noexcept {
   timer_.reset();
   stall_diagnosis_.close();
   set_between_epochs(false);
-  tensor_table_.fail_all();
+  fail_works();
 }
 
 // The coordinator counts the messages that it has applied, so what they cause is not left out.

@@ -16,6 +16,8 @@
 namespace horo {
 namespace {
 
+constexpr std::chrono::seconds kAbortPatience{10};  // NCCL takes about one
+
 // Microseconds of the parts of a rebuild.
 class Laps {
  public:
@@ -152,6 +154,15 @@ void Engine::enter_epoch(std::shared_ptr<EpochState> next) {
   MutexLock lock(mutex_);
   lane_failure_ = nullptr;
   lane_epoch_ = epoch_->membership.epoch;
+}
+
+// Works that were issued end when devices write no results any more: callers may free the memory then. If NCCL does not
+// stop, they end all the same.
+void Engine::fail_works() noexcept {
+  const bool has_issued = tensor_table_.fail_all();
+  if (epoch_->lanes) epoch_->lanes->works_have_failed();
+  if (has_issued && epoch_->lanes) epoch_->lanes->wait_until_closed(Clock::now() + kAbortPatience);
+  tensor_table_.end_failed();
 }
 
 }  // namespace horo

@@ -23,9 +23,12 @@ bool is_elastic(const Config& config) {
   return config.min_np > 0;
 }
 
-std::unique_ptr<DeviceRunner> make_devices(const LaneContext& context, JobRecorder& recorder, StopSignal& stop) {
+std::unique_ptr<DeviceRunner> make_devices(const LaneContext& context, const std::vector<int>& ranks,
+                                           JobRecorder& recorder, StopSignal& stop) {
   if (context.turns == nullptr) return nullptr;
-  return std::make_unique<DeviceRunner>(context.config, *context.turns, context.tensor_table, recorder, stop);
+  return std::make_unique<DeviceRunner>(
+      DeviceRunnerContext{context.config, context.transport, *context.turns, context.tensor_table, recorder, stop},
+      ranks);
 }
 
 std::unique_ptr<Delivery> make_delivery(const LaneContext& context, const DeliveryContext& objects) {
@@ -43,7 +46,7 @@ CollectiveRunner::CollectiveRunner(const LaneContext& context, Members members, 
       buckets_(*groups_.all(), context.counters, is_elastic(context.config)),
       staging_(groups_.all(), stop_),
       recorder_(context.timeline),
-      devices_(make_devices(context, recorder_, stop_)),
+      devices_(make_devices(context, groups_.members().ranks, recorder_, stop_)),
       delivery_(make_delivery(context, {context.tensor_table, groups_, buckets_, staging_, recorder_})) {}
 
 // Members that share memory reach a small collective at about the same time. Code of users (custom operations, codecs)
@@ -68,12 +71,19 @@ void CollectiveRunner::run(const Job& job) {
   recorder_.end(job);
 }
 
+bool CollectiveRunner::watch_devices() {
+  return devices_ && devices_->watch();
+}
+
 void CollectiveRunner::finish_devices() {
-  if (devices_) devices_->finish();
+  if (!devices_) return;
+  devices_->finish();
+  devices_->close();
 }
 
 void CollectiveRunner::close_devices() noexcept {
   if (devices_) devices_->close();
+  stop_.close();
 }
 
 void CollectiveRunner::run(const Job& job, const Participants& participants) {

@@ -48,7 +48,9 @@ class CollectiveRunner {
 
   // Whether a thread that waits may run the job. Any thread.
   bool is_short(const Job& job) const;
-  // Blocks until devices have done what run() has enqueued. Throws std::runtime_error (CUDA) and ShutDown.
+  // DeviceRunner::watch()
+  bool watch_devices();
+  // Blocks until devices have done what run() has enqueued. No job follows. Throws as watch_devices(), and ShutDown.
   void finish_devices();
   // Ends what is on devices; what is not done waits for works_have_failed(). The lane's thread, at its end.
   void close_devices() noexcept;
@@ -56,6 +58,7 @@ class CollectiveRunner {
   void stop() { stop_.stop(); }
   // See StopSignal. Any thread.
   void works_have_failed() { stop_.works_have_failed(); }
+  void wait_until_closed(TimePoint until) { stop_.wait_until_closed(until); }
   // Any thread.
   const std::vector<int>& members() const { return groups_.members().ranks; }
   std::shared_ptr<Group> group() const { return groups_.all(); }

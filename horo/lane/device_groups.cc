@@ -25,7 +25,7 @@ struct Offer {
   std::int32_t nccl_version = 0;  // 0: it cannot use NCCL, why_not has the reason
   std::uint8_t has_kernels = 0;
   std::uint8_t may_share = 0;  // its NCCL takes several ranks of a GPU
-  std::array<char, 299> why_not{};
+  std::array<char, 299> why_not{}, why_no_kernels{};
 };
 
 // NCCL takes ranks with different NCCL_HOSTID for ranks of different hosts, and lets them share a GPU then; since 2.30
@@ -81,6 +81,7 @@ Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device) {
   device.check(device.api().identify(device.number(), offer.uuid.data()), "identifying the device");
   std::array<char, 299> why{};
   offer.has_kernels = device.api().load_kernels(why.data(), why.size()) == 0 ? 1 : 0;
+  if (offer.has_kernels == 0) offer.why_no_kernels = why;
   offer.host = host_of_nccl();
   offer.may_share = may_share_a_gpu() ? 1 : 0;
   if (nccl.api) offer.nccl_version = nccl.version;
@@ -93,7 +94,9 @@ std::string obstacle_in(const std::vector<Offer>& offers, const std::vector<int>
   for (std::size_t i = 0; i < offers.size(); ++i) {
     if (offers[i].nccl_version == 0) return say("rank ", ranks[i], ": ", offers[i].why_not.data());
     for (std::size_t j = 0; j < i; ++j) {
-      if (offers[i].uuid != offers[j].uuid || offers[i].host != offers[j].host || offers[i].may_share != 0) continue;
+      if (offers[i].uuid != offers[j].uuid || offers[i].host != offers[j].host ||
+          (offers[i].may_share & offers[j].may_share) != 0)
+        continue;
       return say("ranks ", ranks[j], " and ", ranks[i], " use one GPU, which NCCL refuses: give each rank its own, as ",
                  "torch.cuda.set_device(horo.local_rank()) does");
     }
@@ -119,10 +122,13 @@ void DeviceGroups::decide(const Participants& participants, const Collective& li
     if (is_told) log_warning("CUDA tensors are reduced by way of the hosts' memory, not by NCCL: " + obstacle);
     return;
   }
-  const bool has_kernels = std::ranges::all_of(offers, [](const Offer& offer) { return offer.has_kernels != 0; });
-  if (is_told) {
-    log_info(say("CUDA tensors are reduced by NCCL ", nccl_version_text(nccl.version),
-                 has_kernels ? "" : "; without horo's kernels, those of canonical sums by way of the hosts' memory"));
+  const auto without = std::ranges::find_if(offers, [](const Offer& offer) { return offer.has_kernels == 0; });
+  const bool has_kernels = without == offers.end();
+  if (is_told) log_info(say("CUDA tensors are reduced by NCCL ", nccl_version_text(nccl.version)));
+  if (is_told && !has_kernels) {
+    const int rank = participants.ranks[static_cast<std::size_t>(without - offers.begin())];
+    log_warning(say("canonical sums of CUDA tensors go by way of the hosts' memory: rank ", rank,
+                    " has none of horo's kernels: ", without->why_no_kernels.data()));
   }
   const NcclId id = share_id(participants.group, like, *nccl.api);
   const NcclMembers members{participants.group.size(), participants.group.rank(), has_kernels, id};

@@ -21,6 +21,13 @@ class DeviceGroups {
   // run. Its first call blocks until all members have made it. Throws std::invalid_argument (HORO_GPU_BACKEND asks for
   // what is not there), and what the host's group and make_nccl_group() throw.
   DeviceGroup* of(const Participants& participants, const Collective& like, const CudaDevice& device);
+  // DeviceGroup::check() and finalize().
+  void check() const {
+    if (group_) group_->check();
+  }
+  void finalize() {
+    if (group_) group_->finalize();
+  }
   // DeviceGroup::abort(). No call follows.
   void abort() noexcept {
     if (group_) group_->abort();

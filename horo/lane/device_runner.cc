@@ -5,6 +5,8 @@
 #include <exception>
 #include <utility>
 
+#include "horo/base/error.h"
+#include "horo/base/say.h"
 #include "horo/tensors/spec_check.h"
 
 namespace horo {
@@ -12,6 +14,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};  // between two looks at an event
+constexpr std::chrono::seconds kLeftPatience{5};
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -57,7 +60,7 @@ std::size_t in_bytes(const Item& item, const Collective& collective, int rank) {
 
 bool DeviceRunner::run(const Job& job, const Participants& participants, const Collective& like) {
   if (job.turn == 0) return false;
-  const DeviceTurns::Turn turn(turns_, job.turn);
+  const DeviceTurns::Turn turn(context_.turns, job.turn);
   if (!may_run(job)) return false;
   Collective collective = like;
   collective.counts = counts_of(job, participants);
@@ -69,12 +72,12 @@ bool DeviceRunner::run(const Job& job, const Participants& participants, const C
   DeviceStream& stream = turn.stream_of(group->device());
   for (const Item& item : *job.items) item.submission.ready->hold_up(group->device(), stream.handle());
   const bool is_packed = place(job, participants, collective, stream);
-  recorder_.mark(Phase::kPack);
+  context_.recorder.mark(Phase::kPack);
   group->enqueue(collective, stream);
-  recorder_.mark(Phase::kTransfer);
+  context_.recorder.mark(Phase::kTransfer);
   if (is_packed) unpack(job, participants, collective, stream);
   issue(job.items, stream);
-  recorder_.mark(Phase::kUnpack);
+  context_.recorder.mark(Phase::kUnpack);
   return true;
 }
 
@@ -134,25 +137,51 @@ void DeviceRunner::copy(const std::vector<CopyRow>& rows, bool is_here, DeviceSt
 // A retired tensor may be submitted again at once: what is enqueued for it then follows on the stream.
 void DeviceRunner::issue(const ItemList& items, DeviceStream& stream) {
   last_ = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
-  tensor_table_.retire_issued(items);
+  context_.tensor_table.retire_issued(items);
   Work::issue_all(*items, last_);
+}
+
+bool DeviceRunner::watch() {
+  if (!last_ || last_->is_complete()) {
+    left_.reset();
+    return false;
+  }
+  groups_.check();
+  check_ranks();
+  return true;
+}
+
+// A rank that leaves in good order has done its part, or has not begun it and never will.
+void DeviceRunner::check_ranks() {
+  const auto has_left = [this](int rank) {
+    return rank != context_.transport.rank() && context_.transport.has_left(rank);
+  };
+  const auto gone = std::ranges::find_if(ranks_, has_left);
+  if (gone == ranks_.end()) return;
+  const TimePoint now = Clock::now();
+  if (!left_) left_ = now;
+  if (now - *left_ < kLeftPatience) return;
+  throw PeerLost(*gone, say("rank ", *gone, " has left the job before its part of a collective of CUDA tensors"));
 }
 
 void DeviceRunner::finish() {
   Duration pause = kFirstPause;
-  while (last_ && !last_->is_complete()) {
-    stop_.pause(pause);
+  while (watch()) {
+    context_.stop.pause(pause);
     pause = std::min<Duration>(2 * pause, kLongestPause);
   }
+  groups_.finalize();
 }
 
 void DeviceRunner::close() noexcept {
   try {
     finish();
   } catch (const std::exception&) {  // stopped, or the device has failed
-    stop_.wait_until_failed();
+    context_.stop.wait_until_failed();
   }
   groups_.abort();
+  bucket_.reset();
+  last_.reset();
 }
 
 }  // namespace horo

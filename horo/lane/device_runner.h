@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "horo/lane/device_groups.h"
@@ -14,20 +16,34 @@
 
 namespace horo {
 
-// The thread that runs the lane's tasks. The objects outlive it.
+// Objects that it uses; all of them outlive it.
+struct DeviceRunnerContext {
+  const Config& config;
+  Transport& transport;
+  DeviceTurns& turns;
+  TensorTable& tensor_table;
+  JobRecorder& recorder;
+  StopSignal& stop;
+};
+
+// The thread that runs the lane's tasks.
 class DeviceRunner {
  public:
-  DeviceRunner(const Config& config, DeviceTurns& turns, TensorTable& tensor_table, JobRecorder& recorder,
-               StopSignal& stop)
-      : turns_(turns), tensor_table_(tensor_table), recorder_(recorder), stop_(stop), groups_(config, stop) {}
+  // ranks: of the world, of the lane's process set.
+  DeviceRunner(const DeviceRunnerContext& context, std::vector<int> ranks)
+      : context_(context), ranks_(std::move(ranks)), groups_(context.config, context.stop) {}
 
   // Enqueues the job's collective, and issues its Works. False, on all members: the job goes by way of the host.
   // Throws std::runtime_error (CUDA, NCCL), ShutDown, and what DeviceGroups::of() throws.
   bool run(const Job& job, const Participants& participants, const Collective& like);
-  // Blocks until the devices have done everything. Throws std::runtime_error (CUDA) and ShutDown.
+  // While devices are at work: throws what keeps them from their end, PeerLost (a rank has left the job) or
+  // std::runtime_error (CUDA, NCCL). False: nothing is at work.
+  bool watch();
+  // Blocks until the devices have done everything, and the other ranks need nothing more of this one. Throws as
+  // watch(), and ShutDown.
   void finish();
   // Ends what is on the devices. If that is not done, waits for StopSignal::works_have_failed(), since its results are
-  // none. No call follows.
+  // none. No call follows. Blocks until NCCL has ended.
   void close() noexcept;
 
  private:
@@ -36,11 +52,12 @@ class DeviceRunner {
   void copy(const std::vector<CopyRow>& rows, bool is_here, DeviceStream& stream);
   void issue(const ItemList& items, DeviceStream& stream);
 
-  DeviceTurns& turns_;
-  TensorTable& tensor_table_;
-  JobRecorder& recorder_;
-  StopSignal& stop_;
+  void check_ranks();
+
+  const DeviceRunnerContext context_;
+  const std::vector<int> ranks_;
   DeviceGroups groups_;
+  std::optional<TimePoint> left_;            // when a rank was first seen to have left while devices are at work
   std::shared_ptr<const DeviceEvent> last_;  // of the last job
   std::unique_ptr<DeviceScratch> bucket_;    // of the lane's jobs, one after the other on their stream
 };

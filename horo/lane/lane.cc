@@ -10,7 +10,8 @@ Lane::Lane(const LaneContext& context, Members members, std::uint32_t channel, L
     : callbacks_(std::move(callbacks)),
       runner_(context, std::move(members), channel),
       tasks_({[this](const Task& task) { run(task); }, callbacks_.failed,
-              [this](const Job& job) { return runner_.is_short(job); }, [this] { runner_.finish_devices(); }}),
+              [this](const Job& job) { return runner_.is_short(job); }, [this] { runner_.finish_devices(); },
+              [this] { return runner_.watch_devices(); }}),
       thread_(start_thread("horo lane", [this] {
         tasks_.run_all();
         runner_.close_devices();

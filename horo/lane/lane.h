@@ -42,6 +42,8 @@ class Lane {
   }
   // The Works in flight have failed: what is on devices may end without a result. Follows stop(), unless join() does.
   void works_have_failed() { runner_.works_have_failed(); }
+  // Blocks until nothing of the lane is on devices any more, or until `until`. Follows works_have_failed().
+  void wait_until_closed(TimePoint until) { runner_.wait_until_closed(until); }
   // Returns when the thread has ended; no callback is called after it. Follows stop(); Works that devices have not
   // ended have failed before, unless the queue is drained.
   void join();

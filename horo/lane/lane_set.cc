@@ -186,6 +186,11 @@ void LaneSet::join() {
   for (const auto& [place, closed] : closed_) closed.lane->join();
 }
 
+void LaneSet::wait_until_closed(TimePoint until) {
+  for (const auto& [place, lane] : stopped_) lane->wait_until_closed(until);
+  for (const auto& [place, closed] : closed_) closed.lane->wait_until_closed(until);
+}
+
 std::map<std::uint32_t, std::uint64_t> LaneSet::progress() const {
   std::map<std::uint32_t, std::uint64_t> progress = reaped_;
   for (const auto& [place, lane] : stopped_) progress[place] = lane->completed();

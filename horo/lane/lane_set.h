@@ -41,6 +41,8 @@ class LaneSet {
   // Lane::stop(), works_have_failed() and join() of all lanes. The engine's thread calls join() before it ends.
   void stop();
   void works_have_failed();
+  // Lane::wait_until_closed() of all lanes.
+  void wait_until_closed(TimePoint until);
   void join();
 
   // Follow join(), in an elastic job. Lanes have the numbers of their sets; that of messages has kMessageLane.

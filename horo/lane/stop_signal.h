@@ -28,6 +28,16 @@ class StopSignal {
     if (!is_stopped_) changed_.wait_until(mutex_, Clock::now() + time);
     if (is_stopped_) throw ShutDown("the collectives of this rank were stopped while a device was at work");
   }
+  // The devices are at rest. wait_until_closed() returns then, or at `until`.
+  void close() {
+    MutexLock lock(mutex_);
+    is_closed_ = true;
+    changed_.notify_all();
+  }
+  void wait_until_closed(TimePoint until) {
+    MutexLock lock(mutex_);
+    while (!is_closed_ && Clock::now() < until) changed_.wait_until(mutex_, until);
+  }
   // Returns after works_have_failed().
   void wait_until_failed() {
     MutexLock lock(mutex_);
@@ -39,6 +49,7 @@ class StopSignal {
   CondVar changed_;
   bool is_stopped_ GUARDED_BY(mutex_) = false;
   bool have_failed_ GUARDED_BY(mutex_) = false;
+  bool is_closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace horo

@@ -6,7 +6,7 @@
 namespace horo {
 namespace {
 
-constexpr std::chrono::milliseconds kDrainTurn{100};
+constexpr std::chrono::milliseconds kDrainTurn{100}, kWatchTurn{20};
 
 // Sets the default floating-point environment: results must not depend on modes (flush-to-zero, rounding) of the
 // thread.
@@ -97,7 +97,7 @@ bool TaskQueue::run_short_task() {
   const std::optional<Task> task = next_short();
   if (!task) return false;
   const DefaultFloatEnvironment environment;
-  run_or_fail([&] { callbacks_.run(*task); });
+  run_or_fail([&] { callbacks_.run(*task); }, true);
   MutexLock lock(mutex_);
   end_task();
   if (stopping_ || (has_task() && !is_next_short())) changed_.notify_all();
@@ -139,8 +139,8 @@ bool TaskQueue::is_next_short() {
   return job == nullptr || callbacks_.is_short(*job);
 }
 
-// False: it threw, which ends the queue.
-bool TaskQueue::run_or_fail(const std::function<void()>& run) noexcept {
+// False: it threw, which ends the queue. is_task: this thread has set running_.
+bool TaskQueue::run_or_fail(const std::function<void()>& run, bool is_task) noexcept {
   try {
     run();
     return true;
@@ -148,7 +148,7 @@ bool TaskQueue::run_or_fail(const std::function<void()>& run) noexcept {
     {
       MutexLock lock(mutex_);
       stopping_ = true;
-      running_ = false;
+      if (is_task) running_ = false;
       wake_all();
     }
     callbacks_.failed(current_failure());
@@ -161,7 +161,7 @@ void TaskQueue::run_all() noexcept {
   bool ran_one = false;  // this thread did; at first running_ belongs to a polling thread, if it is set
   do {
     while (const auto task = next(ran_one)) {
-      if (!run_or_fail([&] { callbacks_.run(*task); })) return;
+      if (!run_or_fail([&] { callbacks_.run(*task); }, true)) return;
       ran_one = true;
     }
     ran_one = false;
@@ -174,7 +174,7 @@ bool TaskQueue::end() {
     MutexLock lock(mutex_);
     if (stopping_) return true;
   }
-  if (!run_or_fail(callbacks_.finish)) return true;
+  if (!run_or_fail(callbacks_.finish, false)) return true;
   std::function<void()> drained;
   {
     MutexLock lock(mutex_);
@@ -217,8 +217,24 @@ std::optional<Task> TaskQueue::next(bool ran_one) {
     return has_task_for_thread() || pollers_ > 0;
   };
   if (ran_one) brief_wait_.poll(is_ready);
-  MutexLock lock(mutex_);
-  while (!has_task_for_thread()) changed_.wait(mutex_);
+  while (true) {
+    bool is_watching = false;
+    if (!run_or_fail([&] { is_watching = callbacks_.watch(); }, false)) return std::nullopt;
+    MutexLock lock(mutex_);
+    if (wait_for_task(is_watching)) return take();
+  }
+}
+
+// False: it is time to watch.
+bool TaskQueue::wait_for_task(bool is_watching) {
+  const TimePoint until = Clock::now() + kWatchTurn;
+  while (!has_task_for_thread() && (!is_watching || Clock::now() < until)) {
+    is_watching ? changed_.wait_until(mutex_, until) : changed_.wait(mutex_);
+  }
+  return has_task_for_thread();
+}
+
+std::optional<Task> TaskQueue::take() {
   if (stopping_) return std::nullopt;
   std::optional<Task> task;
   if (!released_.empty()) {

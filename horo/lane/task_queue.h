@@ -30,6 +30,9 @@ struct TaskCallbacks {
   std::function<bool(const Job&)> is_short;
   // Called by the lane's thread when all jobs and endings have run, before the queue counts as drained. May block.
   std::function<void()> finish;
+  // Called by the lane's thread several times a second while it has nothing to do. False: need not be called before the
+  // next task. Throws what ends the queue.
+  std::function<bool()> watch;
 };
 
 class TaskQueue {
@@ -77,8 +80,10 @@ class TaskQueue {
 
  private:
   std::optional<Task> next(bool ran_one);
+  std::optional<Task> take() REQUIRES(mutex_);
   std::optional<Task> next_short();
-  bool run_or_fail(const std::function<void()>& run) noexcept;
+  bool run_or_fail(const std::function<void()>& run, bool is_task) noexcept;
+  bool wait_for_task(bool is_watching) REQUIRES(mutex_);
   bool end();
   bool sleep_until_short(TimePoint until, const std::function<bool()>& is_done);
   bool has_task() REQUIRES(mutex_);

@@ -122,8 +122,8 @@ class TensorTable {
 
   // Submitted and not ended; of issued Works too.
   bool has_in_flight();
-  // The first issued Works that have not ended, or null.
-  ItemList first_issued();
+  // The issued Works that have not ended.
+  std::vector<ItemList> issued();
   // The number of tensors in flight that are not issued, and the name of the one that was submitted first. Visits all
   // declared tensors.
   struct InFlight {
@@ -135,8 +135,10 @@ class TensorTable {
   // From now on submit() throws `failure`, or that of an earlier close(). True: submissions are in flight, which lanes
   // may still retire and end.
   bool close(FailurePtr failure) noexcept;
-  // After close(), when no lane runs: every Work in flight, issued ones too, fails with the failure given to close().
-  void fail_all() noexcept;
+  // After close(), when no lane runs: every Work in flight fails with the failure given to close(). Issued ones end in
+  // end_failed(), when devices write no results any more. True: there are such.
+  bool fail_all() noexcept;
+  void end_failed() noexcept;
 
  private:
   void check_open() const REQUIRES(mutex_);

@@ -88,10 +88,10 @@ void TensorTable::forget_ended() noexcept {
   while (!issued_.empty() && issued_.front()->front().work->finished()) issued_.pop_front();
 }
 
-ItemList TensorTable::first_issued() {
+std::vector<ItemList> TensorTable::issued() {
   MutexLock lock(mutex_);
   forget_ended();
-  return issued_.empty() ? nullptr : issued_.front();
+  return {issued_.begin(), issued_.end()};
 }
 
 void TensorTable::retire_one(const Item& item) noexcept {
@@ -257,7 +257,7 @@ bool TensorTable::close(FailurePtr failure) noexcept {
 }
 
 // Allocates nothing: the epoch may have ended because memory ran out.
-void TensorTable::fail_all() noexcept {
+bool TensorTable::fail_all() noexcept {
   MutexLock lock(mutex_);
   HORO_CHECK(closed_ != nullptr);
   for (TensorRecord& record : tensors_.records()) {
@@ -266,8 +266,20 @@ void TensorTable::fail_all() noexcept {
     record.item.work = nullptr;
   }
   in_flight_ = 0;
+  bool has_issued = false;
   for (const ItemList& items : issued_) {
-    for (const Item& item : *items) item.work->fail(closed_);
+    for (const Item& item : *items) has_issued = item.work->begin_failure(closed_) || has_issued;
+  }
+  return has_issued;
+}
+
+// Those that had ended stay as they are.
+void TensorTable::end_failed() noexcept {
+  MutexLock lock(mutex_);
+  for (const ItemList& items : issued_) {
+    for (const Item& item : *items) {
+      if (!item.work->finished()) item.work->end_failed();
+    }
   }
   issued_.clear();
 }

@@ -130,12 +130,20 @@ void Work::set_all(std::span<const Item> items, State state) noexcept {
 }
 
 void Work::fail(FailurePtr failure) const noexcept {
-  if (State issued = State::kIssued; is_issued() && !state_.compare_exchange_strong(issued, State::kFailing)) {
-    HORO_CHECK(event_ != nullptr);
+  if (is_issued()) {
+    if (begin_failure(std::move(failure))) end_failed();
     return;
   }
   failure_ = std::move(failure);
   become(State::kEnded);
+}
+
+bool Work::begin_failure(FailurePtr failure) const noexcept {
+  HORO_CHECK(event_ != nullptr);
+  State issued = State::kIssued;
+  if (!state_.compare_exchange_strong(issued, State::kFailing)) return false;
+  failure_ = std::move(failure);
+  return true;
 }
 
 // The mutex is free at the notification, so that woken threads do not block on it. They may free this Work before it.

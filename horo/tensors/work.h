@@ -63,13 +63,17 @@ class Work {
   void issue(Outcome outcome, std::shared_ptr<const DeviceEvent> event);
   // After issue(): no effect if the Work has ended.
   void fail(FailurePtr failure) const noexcept;
+  // After issue(), the first half of fail(): the Work fails, and does not end before end_failed(), since the device may
+  // still write its results. False: it has ended.
+  bool begin_failure(FailurePtr failure) const noexcept;
+  void end_failed() const noexcept { become(State::kEnded); }
   // Finishes the Works of all items without an outcome, then wakes the waiting threads: in most cases each thread once.
   static void finish_all(std::span<const Item> items) noexcept;
   // The same for issue().
   static void issue_all(std::span<const Item> items, const std::shared_ptr<const DeviceEvent>& event) noexcept;
 
  private:
-  // kFailing: was issued, and a thread writes the failure.
+  // kFailing: was issued, and will fail. Only the thread that has set it writes the failure, and ends the Work.
   enum class State : std::uint8_t { kRunning, kIssued, kFailing, kEnded };
 
   static void set_all(std::span<const Item> items, State state) noexcept;

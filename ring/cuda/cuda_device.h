@@ -23,11 +23,13 @@ class CudaDevice {
   void check(int error, const char* what) const;
   // Refuses a stream that is being captured into a graph, with std::invalid_argument. On this device.
   void check_stream(CudaStream stream) const;
+  // False in a process that was forked after this object was made, where CUDA does not work.
+  bool is_here() const noexcept { return fork_generation() == generation_; }
   // For destructors, on this device: calls free(api). Does nothing in a process that was forked, where CUDA does not
   // work, or where the device has failed.
   template <class Free>
   void free_on(Free free) const noexcept {
-    if (fork_generation() != generation_ || api_->enter(number_) != 0) return;
+    if (!is_here() || api_->enter(number_) != 0) return;
     free(*api_);
     api_->leave();
   }

@@ -16,9 +16,12 @@ class DeviceGroup {
   // Whether enqueue() runs collectives like this one. Looks at nothing but what is equal on all members.
   virtual bool takes(const Collective& collective) const = 0;
   // Enqueues this member's part on the stream, and returns. The buffers are of device(), and in use until what is on
-  // the stream by then is done. All members make the same calls in the same order. Throws what check_collective()
-  // throws before anything is enqueued.
+  // the stream by then is done. All members make the same calls in the same order.
   virtual void enqueue(const Collective& collective, DeviceStream& stream) = 0;
+  // Throws what was found since the last call, such as a peer that is not reached any more.
+  virtual void check() const = 0;
+  // What is on the device is done here: returns when the other members need nothing more of this one. abort() follows.
+  virtual void finalize() = 0;
   // Ends what the group has on the device, without its results, and frees its memory there. No call follows.
   virtual void abort() noexcept = 0;
   // The name of the algorithm of enqueue(), for logs.

@@ -13,19 +13,23 @@ constexpr std::size_t kLeastBytes = 1 << 20;
 
 std::byte* DeviceScratch::at_least(std::size_t bytes) {
   if (bytes <= bytes_ && data_ != nullptr) return data_;
-  free();
-  const std::size_t room = std::max(bytes, kLeastBytes);
+  const std::size_t room = std::max({bytes, 2 * bytes_, kLeastBytes});
+  all_.reserve(all_.size() + 1);
   void* memory = nullptr;
   device_.check(device_.api().allocate_blocking(&memory, room),
                 say("allocating ", room, " bytes for buckets (HORO_BUCKET_BYTES)").c_str());
   data_ = static_cast<std::byte*>(memory);
+  all_.push_back(data_);
   bytes_ = room;
   return data_;
 }
 
 void DeviceScratch::free() noexcept {
-  if (data_ == nullptr) return;
-  device_.free_on([this](const CudaApi& api) { api.free_blocking(data_); });
+  if (all_.empty()) return;
+  device_.free_on([this](const CudaApi& api) {
+    for (std::byte* const memory : all_) api.free_blocking(memory);
+  });
+  all_.clear();
   data_ = nullptr;
   bytes_ = 0;
 }

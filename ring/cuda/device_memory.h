@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "ring/cuda/cuda_device.h"
 
@@ -15,18 +16,20 @@ class DeviceScratch {
   DeviceScratch(const DeviceScratch&) = delete;
   DeviceScratch& operator=(const DeviceScratch&) = delete;
 
-  // Memory of at least these bytes, of undefined content; that of an earlier call is not valid any more. To grow waits
-  // for all work of the device. With the device as the current one. Throws std::runtime_error: the device has no memory
-  // left.
+  // Memory of at least these bytes, of undefined content; that of an earlier call stays valid for what is enqueued. It
+  // grows by doubling, and what is too small is freed at the end: to free memory waits for all work of the device,
+  // which may wait for a rank that is lost. With the device as the current one. Throws std::runtime_error: the device
+  // has no memory left.
   std::byte* at_least(std::size_t bytes);
   std::byte* data() const { return data_; }
-
- private:
+  // Frees all of it. Blocks until the device is idle.
   void free() noexcept;
 
+ private:
   const CudaDevice device_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  std::vector<std::byte*> all_;
 };
 
 }  // namespace horo

@@ -1,4 +1,4 @@
-// The functions of NCCL that horo calls, as NCCL 2.18 and later export them. The declarations are horo's own: NCCL is
+// The functions of NCCL that horo calls, as NCCL 2.19 and later export them. The declarations are horo's own: NCCL is
 // loaded at run time, and none of its headers is needed. Values are those of NCCL's enumerations.
 #pragma once
 
@@ -54,6 +54,7 @@ struct NcclApi {
   int (*get_version)(int* version) = nullptr;  // 22907 is 2.29.7
   int (*get_unique_id)(NcclId* id) = nullptr;
   int (*comm_init)(NcclComm* comm, int size, NcclId id, int rank, NcclConfig* config) = nullptr;
+  int (*comm_finalize)(NcclComm comm) = nullptr;  // sends what is left to send
   int (*comm_abort)(NcclComm comm) = nullptr;
   int (*comm_error)(NcclComm comm, int* result) = nullptr;  // kNcclInProgress: of a call that has not ended
   const char* (*error_text)(int result) = nullptr;

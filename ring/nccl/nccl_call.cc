@@ -32,6 +32,16 @@ int NcclCalls::grouped(const std::function<int(std::size_t)>& call, std::size_t 
   return error == kNcclSuccess || error == kNcclInProgress ? ended : error;
 }
 
+void NcclCalls::check() const {
+  int result = kNcclSuccess;
+  if (comm_ == nullptr || api_->comm_error(comm_, &result) != kNcclSuccess) return;
+  if (result != kNcclSuccess && result != kNcclInProgress) fail("a collective of NCCL", result);
+}
+
+void NcclCalls::finalize() {
+  if (comm_ != nullptr) finish("ncclCommFinalize", api_->comm_finalize(comm_));
+}
+
 void NcclCalls::finish(const char* name, int result) {
   Duration pause = kFirstPause;
   for (int looks = 0; result == kNcclInProgress; ++looks) {
@@ -52,7 +62,10 @@ void NcclCalls::fail(const char* name, int result) const {
 
 void NcclCalls::abort(const CudaDevice& device) noexcept {
   if (comm_ == nullptr) return;
-  device.free_on([this](const CudaApi&) { api_->comm_abort(comm_); });
+  if (!device.is_here()) return;
+  const bool is_entered = device.api().enter(device.number()) == 0;
+  api_->comm_abort(comm_);
+  if (is_entered) device.api().leave();
   comm_ = nullptr;
 }
 

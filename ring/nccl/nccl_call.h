@@ -28,6 +28,11 @@ class NcclCalls {
   // In a call: call(0), call(1) and so on to count - 1, as one operation of NCCL.
   int grouped(const std::function<int(std::size_t)>& call, std::size_t count) const;
 
+  // Throws what NCCL has found since, such as a peer that its network does not reach.
+  void check() const;
+  // What is on the device is done here: ends the communicator when its last bytes have left for the peers, which may
+  // not have them yet. Throws as run(). abort() follows.
+  void finalize();
   // Ends what the communicator has on the device. No call follows; a second one has no effect.
   void abort(const CudaDevice& device) noexcept;
 

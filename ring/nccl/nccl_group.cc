@@ -57,7 +57,15 @@ class NcclGroup final : public DeviceGroup {
     is_native(c) ? reduce_by_nccl(c, stream) : reduce_by_tree(c, stream);
   }
 
-  void abort() noexcept override { calls_.abort(device_); }
+  void check() const override { calls_.check(); }
+  void finalize() override {
+    const OnDevice here(device_);
+    calls_.finalize();
+  }
+  void abort() noexcept override {
+    calls_.abort(device_);
+    scratch_.free();
+  }
 
   std::string_view algorithm(const Collective& c) const override {
     return c.kind == CollectiveKind::kBroadcast || is_native(c) ? "nccl" : "nccl_shards";
@@ -179,7 +187,7 @@ class NcclGroup final : public DeviceGroup {
               error =
                   api.send(c.in.data + shards[peer].offset * bytes, there, NcclType::kUint8, to, comm, stream.handle());
             }
-            if (mine == 0 || error != kNcclSuccess) return error;
+            if (mine == 0 || (error != kNcclSuccess && error != kNcclInProgress)) return error;
             return api.receive(all + peer * mine, mine, NcclType::kUint8, to, comm, stream.handle());
           },
           size());

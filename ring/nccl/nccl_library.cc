@@ -10,7 +10,7 @@ namespace horo {
 namespace {
 
 constexpr const char* kLibrary = "libnccl.so.2";
-constexpr int kLeastVersion = 21'800;
+constexpr int kLeastVersion = 21'901;  // the first one in which threads may abort communicators beside each other
 
 // Of the functions the first that is missing; null: none.
 const char* find_functions(void* library, NcclApi& api) {
@@ -23,6 +23,7 @@ const char* find_functions(void* library, NcclApi& api) {
   find(api.get_version, "ncclGetVersion");
   find(api.get_unique_id, "ncclGetUniqueId");
   find(api.comm_init, "ncclCommInitRankConfig");
+  find(api.comm_finalize, "ncclCommFinalize");
   find(api.comm_abort, "ncclCommAbort");
   find(api.comm_error, "ncclCommGetAsyncError");
   find(api.error_text, "ncclGetErrorString");
@@ -43,7 +44,7 @@ const char* find_functions(void* library, NcclApi& api) {
 std::string what_is_missing(void* library, NcclApi& api, int& version) {
   const char* const missing = find_functions(library, api);
   if (api.get_version == nullptr || api.get_version(&version) != kNcclSuccess) return "it does not tell its version";
-  if (version < kLeastVersion) return say("it is NCCL ", nccl_version_text(version), ", and horo needs 2.18 or newer");
+  if (version < kLeastVersion) return say("it is NCCL ", nccl_version_text(version), ", and horo needs 2.19 or newer");
   return missing == nullptr ? "" : say("it has no function ", missing);
 }
 

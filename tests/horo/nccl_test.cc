@@ -257,7 +257,7 @@ TEST(Nccl, AnOldOrMissingLibraryIsNamed) {
   const auto call = [](Session& session) { on_device(session, call_of(kAllReduce, session, 10), 0); };
   Config config = on_fake_nccl();
   ::setenv("HORO_FAKE_NCCL_VERSION", "21705", 1);
-  EXPECT_THAT(run_nccl(1, call, config), Each(HasSubstr("it is NCCL 2.17.5, and horo needs 2.18 or newer")));
+  EXPECT_THAT(run_nccl(1, call, config), Each(HasSubstr("it is NCCL 2.17.5, and horo needs 2.19 or newer")));
   ::unsetenv("HORO_FAKE_NCCL_VERSION");
   config.nccl_library = "/nowhere/libnccl.so.2";
   EXPECT_THAT(run_nccl(1, call, config), Each(HasSubstr("or name its libnccl.so.2 in HORO_NCCL_LIBRARY")));
@@ -280,6 +280,43 @@ TEST(Nccl, WhatNcclDoesNotTakeHasTheBitsOfTheHostToo) {
     call = call_of(kAllReduce, session, 10);
     call.spec.name = "another device";
     EXPECT_EQ(on_device(session, call, 7 - session.topology().rank), on_host(session, call));
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+// A sum on this rank's device in a bucket of its own, and the work.
+std::shared_ptr<Work> submit_sum(Session& session, const std::string& name, DeviceMemory& memory, CudaStream stream) {
+  TensorSpec spec = float_spec(name, 1'000);
+  spec.device = DeviceType::kCuda;
+  Submission submission{0, memory.data(), memory.data()};
+  submission.ready = session.record(session.topology().rank, stream);
+  return session.submit(spec, submission);
+}
+
+// The last bytes of a rank may be on the way when it leaves.
+TEST(Nccl, ARankThatLeavesAtOnceLeavesTheOthersTheirResults) {
+  const auto thrown = run_nccl(3, [](Session& session) {
+    const int rank = session.topology().rank;
+    const CudaStream stream = make_stream();
+    DeviceMemory memory(stream, 4'000);
+    memory.write(bytes_of_floats(1'000, 5));
+    const auto work = submit_sum(session, "weights", memory, stream);
+    EXPECT_TRUE(session.wait_stream(std::span(&work, 1), rank, stream, TimePoint::max()));
+    if (rank != 0) return;
+    EXPECT_TRUE(session.wait(std::span(&work, 1), Clock::now() + 20s));
+    work->outcome();
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Nccl, BucketsGrowWhileTheDeviceIsBusy) {
+  const auto thrown = run_nccl(2, [](Session& session) {
+    for (const std::int64_t rows : {10, 100'000, 400'000, 10}) {
+      Call call = call_of(kAllReduce, session, rows);
+      call.spec.name += " of " + std::to_string(rows);
+      expect_bits_of_host(session, call);
+    }
     meet(session);
   });
   EXPECT_THAT(thrown, Each(""));

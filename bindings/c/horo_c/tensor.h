@@ -138,6 +138,9 @@ typedef struct {
  * host have ended when this returns. */
 HORO_API int32_t horo_wait_stream(horo_session* session, const int64_t* works, size_t count, const horo_stream* stream,
                                   int32_t timeout_ms);
+/* Blocks until all works for which streams wait (horo_wait_stream) have ended, or failed, or the timeout has passed
+ * (HORO_TIMEOUT). horo_shutdown does so without a timeout. */
+HORO_API int32_t horo_finish_devices(horo_session* session, int32_t timeout_ms);
 /* The result of a work that has ended without an error, or that horo_wait_stream has waited for. */
 HORO_API int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result);
 /* Releases the handle. A work in flight continues, and its memory must stay valid until it ends. */

@@ -249,6 +249,7 @@ SLOW = {
     "horo_abort": (c_int32, [_SESSION, c_char_p]),
     "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),
     "horo_wait_stream": (c_int32, [_SESSION, _WORKS, c_size_t, POINTER(DeviceStream), c_int32]),
+    "horo_finish_devices": (c_int32, [_SESSION, c_int32]),
     "horo_next_question": (c_int64, [_SESSION, c_int32]),
     "horo_ready_times": (c_char_p, [_SESSION]),
     "horo_start_timeline": (c_int32, [_SESSION, c_char_p]),

@@ -207,12 +207,15 @@ class Session(Keys):
                 self.kept.pop(work, None)
 
     def _release_ended(self, works):
-        """Drops those of devices that have not ended: their memory is in use. Returns the others."""
-        early = {work for work in works if work in self._on_devices and quick.horo_poll(self.pointer, work) == 0}
+        """Drops those of devices whose memory is in use still. Returns the others."""
+        devices = self._on_devices
+        ended, early = [], []
+        for work in works:
+            is_free = work not in devices or devices.is_followed(work) or quick.horo_poll(self.pointer, work) != 0
+            (ended if is_free else early).append(work)
         self.drop(early)
-        ended = [work for work in works if work not in early]
         for work in ended:
-            self._on_devices.pop(work, None)
+            devices.pop(work, None)
         return ended
 
     def drop(self, works):
@@ -384,6 +387,7 @@ class Session(Keys):
         with self._closing:
             if self.closed:
                 return
+            self._waits.for_devices()
             self.closed = True
             status = (slow.horo_shutdown_at_exit if at_exit else slow.horo_shutdown)(self.pointer)
         self._responder.stop()

@@ -57,13 +57,21 @@ streams = Streams()
 
 
 class DeviceWorks(dict):
-    """The works of tensors on devices that were not released: the number of the device by work."""
+    """The works of tensors on devices that were not released: the number of the device, and the stream, by work."""
 
     def add(self, works, addresses):
         """addresses: (data_in, data_out) of each work"""
         for work, (data_in, data_out) in zip(works, addresses):
             if is_on_device(data_in, data_out):
-                self[work] = (data_out if data_in is None else data_in).device
+                memory = data_out if data_in is None else data_in
+                self[work] = (memory.device, memory.stream)
 
     def devices_of(self, works):
-        return {self[work] for work in works if work in self}
+        return {self[work][0] for work in works if work in self}
+
+    def is_followed(self, work):
+        """Whether the current stream is the one on which the work was submitted. Then what is done with the work's
+        memory after a wait is enqueued behind the work, also by an allocator that gives the memory to another tensor.
+        """
+        device, stream = self[work]
+        return (streams.current(device) or 0) == (stream or 0)

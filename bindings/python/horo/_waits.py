@@ -40,6 +40,12 @@ class Waits:
         """The same, but works on devices have ended, too."""
         return self._run(works, until, [("horo_wait", ())])
 
+    def for_devices(self):
+        """Waits until the works that devices have begun have ended. A signal handler may end it, which the library's
+        wait at its shutdown does not allow."""
+        while self._on_devices and slow.horo_finish_devices(self._pointer, SLICE_MS) == _native.TIMEOUT:
+            pass
+
     def _run(self, works, until, calls):
         array = array_of(works)
         for name, place in calls:

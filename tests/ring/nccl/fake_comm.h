@@ -39,10 +39,35 @@ void nap(long us) {
 // Bytes for one peer, and bytes from it, in this order.
 struct Exchange {
   std::vector<std::byte> out;
-  std::size_t sent = 0;
   std::size_t expected = 0;
   std::vector<std::byte> in;
-  bool is_done() const { return sent == out.size() && in.size() == expected; }
+  bool is_done() const { return in.size() == expected; }
+};
+
+// What a member has given to its network and its peers have not got: a kernel ends before it is sent.
+class Proxy {
+ public:
+  void add(int socket, const std::vector<std::byte>& bytes) {
+    const std::lock_guard lock(mutex_);
+    auto& queue = queues_[socket];
+    queue.insert(queue.end(), bytes.begin(), bytes.end());
+  }
+  bool is_empty() {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::all_of(queues_, [](const auto& one) { return one.second.empty(); });
+  }
+  void send_some() {
+    const std::lock_guard lock(mutex_);
+    for (auto& [socket, queue] : queues_) {
+      if (queue.empty()) continue;
+      const auto sent = ::send(socket, queue.data(), queue.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent > 0) queue.erase(queue.begin(), queue.begin() + sent);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::vector<std::byte>> queues_;  // by socket
 };
 
 struct Comm {
@@ -54,6 +79,8 @@ struct Comm {
   std::atomic<int> operations = 0;
   std::vector<std::jthread> threads;  // of calls in progress
   std::atomic<int> running = 0;       // operations on streams
+  Proxy proxy;
+  std::jthread proxy_thread;
 };
 
 using CommPtr = std::shared_ptr<Comm>;
@@ -118,36 +145,37 @@ void connect_all(Comm& comm) {
   } else {
     for (int rank = 0; rank < comm.rank; ++rank) comm.sockets[static_cast<std::size_t>(rank)] = connect_to(comm, rank);
     accept_all(comm, listener, comm.size - comm.rank - 1);
+    comm.proxy_thread = std::jthread([&comm] {
+      while (!comm.is_aborted) nap(100), comm.proxy.send_some();
+    });
     comm.state = kSuccess;
   }
   ::close(listener);
 }
 
+// The next bytes from a peer.
+void receive_some(int socket, Exchange& exchange) {
+  const std::size_t had = exchange.in.size();
+  exchange.in.resize(exchange.expected);
+  const auto got = ::recv(socket, exchange.in.data() + had, exchange.expected - had, MSG_DONTWAIT);
+  exchange.in.resize(had + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  if (got == 0) nap(1'000);  // the peer is gone
+}
+
 // Waits for the peers as a kernel does: for ever, but for an abort.
 bool run_exchange(Comm& comm, std::vector<Exchange>& exchanges) {
+  for (std::size_t peer = 0; peer < exchanges.size(); ++peer) {
+    if (!exchanges[peer].out.empty()) comm.proxy.add(comm.sockets[peer], exchanges[peer].out);
+  }
   while (!comm.is_aborted) {
+    if (std::ranges::all_of(exchanges, [](const Exchange& one) { return one.is_done(); })) return true;
     std::vector<pollfd> waited;
     for (std::size_t peer = 0; peer < exchanges.size(); ++peer) {
-      const Exchange& one = exchanges[peer];
-      const int events = (one.sent < one.out.size() ? POLLOUT : 0) | (one.in.size() < one.expected ? POLLIN : 0);
-      waited.push_back({events == 0 ? -1 : comm.sockets[peer], static_cast<short>(events), 0});
+      waited.push_back({exchanges[peer].is_done() ? -1 : comm.sockets[peer], POLLIN, 0});
     }
-    if (std::ranges::all_of(exchanges, [](const Exchange& one) { return one.is_done(); })) return true;
     if (::poll(waited.data(), waited.size(), kLookMs) <= 0) continue;
     for (std::size_t peer = 0; peer < exchanges.size(); ++peer) {
-      Exchange& one = exchanges[peer];
-      if ((waited[peer].revents & POLLOUT) != 0) {
-        const auto sent = ::send(comm.sockets[peer], one.out.data() + one.sent, one.out.size() - one.sent,
-                                 MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent > 0) one.sent += static_cast<std::size_t>(sent);
-      }
-      if ((waited[peer].revents & POLLIN) != 0) {
-        const std::size_t had = one.in.size();
-        one.in.resize(one.expected);
-        const auto got = ::recv(comm.sockets[peer], one.in.data() + had, one.expected - had, MSG_DONTWAIT);
-        one.in.resize(had + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-        if (got == 0) nap(1'000);  // the peer is gone
-      }
+      if (waited[peer].revents != 0) receive_some(comm.sockets[peer], exchanges[peer]);
     }
   }
   return false;

@@ -184,6 +184,18 @@ int ncclCommInitRankConfig(void** handle, int size, NcclId id, int rank, NcclCon
   return kInProgress;
 }
 
+int ncclCommFinalize(void* handle) {
+  const CommPtr comm = find(handle);
+  if (!comm || comm->state != kSuccess) return kInvalidArgument;
+  comm->state = kInProgress;
+  const std::lock_guard lock(comms_mutex);
+  comm->threads.emplace_back([comm] {
+    while (!comm->is_aborted && !comm->proxy.is_empty()) nap(100);
+    comm->state = kSuccess;
+  });
+  return kInProgress;
+}
+
 int ncclCommAbort(void* handle) {
   const CommPtr comm = find(handle);
   if (!comm) return kInvalidArgument;
@@ -195,6 +207,7 @@ int ncclCommAbort(void* handle) {
     threads.swap(comm->threads);
   }
   threads.clear();
+  comm->proxy_thread = {};
   while (comm->running > 0) nap(1'000);
   for (const int fd : comm->sockets) {
     if (fd >= 0) ::close(fd);
