@@ -38,7 +38,7 @@ const char* find_functions(void* library, CudaDriver& driver) {
   find(driver.capture_mode, "cuThreadExchangeStreamCaptureMode");
   find(driver.to_host, "cuMemcpyDtoHAsync_v2");
   find(driver.to_device, "cuMemcpyHtoDAsync_v2");
-  find(driver.on_device, "cuMemcpyDtoDAsync_v2");
+  find(driver.on_device, "cuMemcpyAsync");
   find(driver.pin, "cuMemHostRegister_v2");
   find(driver.unpin, "cuMemHostUnregister");
   find(driver.load_module, "cuModuleLoadData");

@@ -120,7 +120,7 @@ int cuMemFree_v2(unsigned long long memory) {
   std::free(reinterpret_cast<void*>(memory));
   return in_context();
 }
-int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, std::size_t bytes, void* stream) {
+int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t bytes, void* stream) {
   std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   return is_stream(stream);
 }
