@@ -1,57 +1,55 @@
 """Starts the ranks of Python tests by a fork of a process that has imported torch, which takes a rank 1.5 s of a core.
+The first optimizer of a rank takes another second, because it imports torch._dynamo.
 
-A server imports torch and numpy, has one thread, and never loads horo. It forks a process per rank, which takes over
-the environment, folder, words and files of the rank and runs its script as a new interpreter does, to its normal end.
-Ranks of a job come from two servers in turn, so that the order of a set of strings differs between ranks. A rank gets a
-process of its own (subprocess.Popen) where the interpreter itself has to start otherwise: other variables of Python,
-of the loader or of threads, another interpreter, a prefix, or a script that does not import torch; and where a message
-shows the rank's stack, because that of a forked rank begins in this file.
+A server imports torch, torch._dynamo and numpy, has one thread, and never loads horo. It forks a process per rank,
+which takes over the environment, folder, words and files of the rank and runs its script as a new interpreter does, to
+its normal end. Ranks of a job come from two servers in turn, so that the order of a set of strings differs between
+ranks. A rank gets a process of its own (subprocess.Popen) where the interpreter itself has to start otherwise: other
+variables of Python, of the loader or of threads, another interpreter, a prefix, or a script that does not import torch;
+where the script looks at what is imported; and where a message shows the rank's stack, because that of a forked rank
+begins in this file.
+
+ranks.py starts ranks so. Launchers and tools do it with a stand-in for the interpreter, Starter.python().
 """
 
 import contextlib
-import functools
+import fcntl
 import gc
 import io
 import json
 import os
-import re
+import secrets
 import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 import types
 
-IMPORTS_TORCH = re.compile(r"^(?:import|from) (?:torch|horo\.torch|horovod\.torch|job)\b", re.M)
-AT_START = re.compile(r"PYTHON|LD_|OMP_|MKL_|OPENBLAS_|KMP_|MALLOC_|GLIBC_|ASAN_|TSAN_|UBSAN_|TORCH_|ATEN_")
-SHOWS_STACKS = {"HORO_STALL_WARNING_MS", "HORO_DEADLOCK_MS"}
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+
+import forked_rank  # noqa: E402
+
 SERVERS = 2
-REQUEST_BYTES = 1 << 20
-
-
-@functools.cache
-def imports_torch(script):
-    try:
-        with open(script, encoding="utf-8") as file:
-            return IMPORTS_TORCH.search(file.read()) is not None
-    except OSError:
-        return False
-
-
-def variables_at_start(env):
-    """The variables that an interpreter or a library reads before a script runs."""
-    return frozenset((name, value) for name, value in env.items() if AT_START.match(name))
+MOST_FILES = 250  # of a rank at its start
+MOST_KINDS = 3  # of variables at the start, each with its servers
+STAND_IN = """#!{} -IS
+import sys
+sys.path.append({!r})
+import forked_rank
+forked_rank.main({}, sys.argv[1:])
+"""
 
 
 class Rank:
     """A forked process, with the part of subprocess.Popen's interface that ranks.py uses."""
 
-    def __init__(self, pid, ending):
+    def __init__(self, pid, connection):
         self.pid = pid
         self.returncode = None
-        self._ending = ending  # the server writes the exit status and closes it
+        self._connection = connection  # brings the exit status
 
     def poll(self):
         return self._read(0)
@@ -68,72 +66,69 @@ class Rank:
                 os.kill(self.pid, signal.SIGKILL)
 
     def _read(self, timeout):
-        if self.returncode is None and select.select([self._ending], [], [], timeout)[0]:
-            text = self._ending.read()
-            self._ending.close()
+        if self.returncode is None and select.select([self._connection], [], [], timeout)[0]:
+            text = self._connection.recv(64)
+            self._connection.close()
             self.returncode = int(text) if text else -signal.SIGKILL  # the server is gone
         return self.returncode
 
 
-class Server:
-    """The parent's end of a server process."""
-
-    def __init__(self, env):
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES)
-        self._lock = threading.Lock()
-        self._socket = ours
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno())],
+def start_server(env):
+    """Starts a server, which ends when this process does; returns its name and what has to stay open."""
+    name = f"horo-tests-{os.getpid()}-{secrets.token_hex(8)}"
+    ours, theirs = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind("\0" + name)
+        listener.listen(128)
+        process = subprocess.Popen(
+            [sys.executable, __file__, str(listener.fileno()), str(ours)],
             env=env | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-            pass_fds=[theirs.fileno()],
+            pass_fds=[listener.fileno(), ours],
             stdin=subprocess.DEVNULL,
         )
-        theirs.close()
-
-    def start(self, request, stdin, stdout, stderr):
-        reading, writing = os.pipe()
-        try:
-            with self._lock:
-                descriptors = [stdin, stdout, stderr, writing]
-                socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
-                answer = self._socket.recv(64)
-        finally:
-            os.close(writing)
-        if not answer:
-            os.close(reading)
-            raise OSError(f"the fork server ended with {self._process.wait()}")
-        return Rank(int(answer), os.fdopen(reading, "rb"))
+    os.close(ours)
+    return name, (process, theirs)
 
 
 class Starter:
     """start(command, env, output): a Rank or a Popen, with this output and no input."""
 
-    MOST_KINDS = 3  # of variables at the start, each with its servers
-
     def __init__(self, start_process):
         self._start_process = start_process
         self._servers = {}
         self._turn = 0
+        self._folder = tempfile.TemporaryDirectory()  # of stand-ins
 
     def __call__(self, command, env, output):
-        servers = self._servers_for(command, env)
-        if not servers:
-            return self._start_process(command, env, output)
-        self._turn += 1
-        request = {"words": command[1:], "env": env, "folder": os.getcwd()}
-        with open(os.devnull, "rb") as nothing:
-            return servers[self._turn % SERVERS].start(request, nothing.fileno(), output.fileno(), output.fileno())
+        is_ours = command[0] == sys.executable and forked_rank.may_be_forked(command[1:], env)
+        servers = self._servers_for(env) if is_ours else []
+        if servers:
+            self._turn += 1
+            name = servers[self._turn % SERVERS][0]
+            with open(os.devnull, "rb") as nothing:
+                files = [(nothing.fileno(), 0), (output.fileno(), 1), (output.fileno(), 2)]
+                rank = forked_rank.ask(name, command[1:], env, files, os.getpgrp())
+            if rank:
+                return Rank(*rank)
+        return self._start_process(command, env, output)
 
-    def _servers_for(self, command, env):
-        if command[0] != sys.executable or len(command) < 2 or not imports_torch(command[1]):
-            return None
-        if "LD_PRELOAD" in env or SHOWS_STACKS & env.keys():
-            return None
-        kind = variables_at_start(env)
-        if kind not in self._servers and len(self._servers) < self.MOST_KINDS:
-            self._servers[kind] = [Server(env) for _ in range(SERVERS)]
-        return self._servers.get(kind)
+    def python(self, env):
+        """The path of a stand-in for the interpreter, for commands of a launcher or tool that has these variables."""
+        names = [name for name, _ in self._servers_for(env)]
+        if not names:
+            return sys.executable
+        path = os.path.join(self._folder.name, names[0])
+        if not os.path.exists(path):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(STAND_IN.format(sys.executable, os.path.dirname(forked_rank.__file__), names))
+            os.chmod(path, 0o755)
+        return path
+
+    def _servers_for(self, env):
+        kind = forked_rank.variables_at_start(env)
+        if kind not in self._servers and len(self._servers) < MOST_KINDS:
+            self._servers[kind] = [start_server(env) for _ in range(SERVERS)]
+        return self._servers.get(kind, [])
 
 
 # ---- the server
@@ -145,14 +140,25 @@ def text_file(descriptor, raw, **options):
     return io.TextIOWrapper(binary, encoding="utf-8", write_through=raw, **options)
 
 
+def take_files(descriptors, numbers):
+    """Gives the open files their numbers, and closes all others."""
+    above = max(*numbers, *descriptors) + 1
+    os.closerange(above, os.sysconf("SC_OPEN_MAX"))
+    copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, above) for descriptor in descriptors]
+    os.closerange(0, above)
+    for copy, number in zip(copies, numbers):
+        os.dup2(copy, number)
+    os.closerange(above, os.sysconf("SC_OPEN_MAX"))
+
+
 def adopt(request, descriptors):
     """Makes this process that of the rank."""
-    for number, descriptor in enumerate(descriptors[:3]):
-        os.dup2(descriptor, number)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    take_files(descriptors, request["numbers"])
+    os.setpgid(0, request["group"])
+    os.sched_setaffinity(0, request["cores"])
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["folder"])
@@ -168,12 +174,20 @@ def adopt(request, descriptors):
         sys.modules["torch"]._import_device_backends()
 
 
+def kill(pid):
+    """Kills a rank, and its group if it leads one."""
+    with contextlib.suppress(ProcessLookupError):
+        (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signal.SIGKILL)
+
+
 class Forks:
     """Forks ranks on request until the parent is gone."""
 
-    def __init__(self, connection):
-        self._connection = connection
-        self._endings = {}
+    def __init__(self, listener, parent):
+        self._listener = listener
+        self._parent = parent
+        self._connections = {}  # of running ranks, by their pids
+        self._variables = forked_rank.variables_at_start(os.environ)
         self._wake, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
@@ -183,37 +197,53 @@ class Forks:
     def serve(self):
         """The words of a rank, in the rank's process; None in the server, at its end."""
         while True:
-            ready = select.select([self._connection, self._wake], [], [])[0]
+            pids = {connection: pid for pid, connection in self._connections.items() if connection}
+            ready = select.select([self._listener, self._parent, self._wake, *pids], [], [])[0]
+            if self._parent in ready:
+                return None
+            for connection in pids.keys() & set(ready):  # the process that asked for the rank is gone
+                kill(pids[connection])
+                self._connections[pids[connection]] = None
+                connection.close()
             if self._wake in ready:
                 os.read(self._wake, 1 << 10)
                 self._report()
-            if self._connection in ready:
-                text, descriptors, _, _ = socket.recv_fds(self._connection, REQUEST_BYTES, 4)
-                if not text:
-                    return None
-                if self._fork(descriptors):
-                    self._connection.detach()
-                    adopt(json.loads(text), descriptors)
+            if self._listener in ready:
+                request = self._accept()
+                if request:
+                    adopt(*request)
                     return sys.argv
 
-    def _fork(self, descriptors):
-        pid = os.fork()
-        if pid == 0:
-            return True
-        self._endings[pid] = descriptors.pop()
+    def _accept(self):
+        """In a rank: what was asked for; in the server: None."""
+        connection, _ = self._listener.accept()
+        text, descriptors, _, _ = socket.recv_fds(connection, forked_rank.MOST_BYTES, MOST_FILES)
+        request = json.loads(text or "{}")
+        if request and forked_rank.variables_at_start(request["env"]) == self._variables:
+            pid = os.fork()
+            if pid == 0:
+                connection.detach()
+                return request, descriptors
+            self._connections[pid] = connection
+            with contextlib.suppress(OSError):  # the rank does it too, whichever is first
+                os.setpgid(pid, request["group"])
+            with contextlib.suppress(BrokenPipeError):
+                connection.send(str(pid).encode())
+        else:
+            connection.close()
         for descriptor in descriptors:
             os.close(descriptor)
-        self._connection.send(str(pid).encode())
-        return False
+        return None
 
     def _report(self):
-        for pid in list(self._endings):
+        for pid in list(self._connections):
             done, status = os.waitpid(pid, os.WNOHANG)
             if done == pid:
-                ending = self._endings.pop(pid)
-                with contextlib.suppress(BrokenPipeError):
-                    os.write(ending, str(os.waitstatus_to_exitcode(status)).encode())
-                os.close(ending)
+                connection = self._connections.pop(pid)
+                if connection:
+                    with contextlib.suppress(BrokenPipeError):
+                        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+                    connection.close()
 
 
 def run_script(words):
@@ -241,9 +271,10 @@ def check_one_thread():
 if __name__ == "__main__":
     import numpy  # noqa: F401
     import torch  # noqa: F401
+    import torch._dynamo  # noqa: F401
 
     check_one_thread()
     gc.freeze()
-    _words = Forks(socket.socket(fileno=int(sys.argv[1]))).serve()
+    _words = Forks(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])).serve()
     if _words is not None:
         run_script(_words)

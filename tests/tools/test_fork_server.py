@@ -2,11 +2,14 @@
 
 import os
 import signal
+import subprocess
 import sys
+import time
 
 import fork_server
 import pytest
 import ranks
+from launching import HORO, clean_environment
 
 PROGRAM = """
 import torch
@@ -27,6 +30,9 @@ elif way == "ends":
     if rank == 3: os.kill(os.getpid(), signal.SIGKILL)
     if rank == 4: os.kill(os.getpid(), signal.SIGINT)
     if rank == 5: os._exit(7)
+elif way == "waits for ever":
+    print(os.getpid())
+    while True: time.sleep(100)
 elif rank == 1:
     print("waits")
     open(sys.argv[2], "w").close()
@@ -91,3 +97,48 @@ def test_other_commands_start_a_process(script, command, env):
     words = [script if word == "SCRIPT" else word for word in command]
     start(words, env, None)
     assert started == [(words, env, None)]
+
+
+def start_by_horo_run(script, size, *words, options=("--min-np", "1")):
+    """A job whose ranks a stand-in for the interpreter starts."""
+    env = clean_environment({"OMP_NUM_THREADS": "1"})
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [HORO, "run", "-n", str(size), *options, ranks.start.python(env), script, *map(str, words)]
+    return subprocess.Popen(command, env=env, **pipes)
+
+
+def test_a_rank_of_a_launcher_has_a_group_and_its_words_variables_and_files(script):
+    with start_by_horo_run(script, 2, "place", "a word") as job:
+        output, errors = job.communicate(timeout=120)
+    assert job.returncode == 0, output + errors
+    for rank in range(2):
+        lines = [line.removeprefix(f"[{rank}] ") for line in output.splitlines() if line.startswith(f"[{rank}]")]
+        assert lines[0] == f"__main__ True ['place', 'a word'] {os.getcwd()} None False"
+        assert lines[1].startswith("True True ") and lines[3:] == ["a thread", "at exit"]
+        assert lines[2].endswith(" False"), "the group of its parent"
+
+
+def test_a_launcher_sees_the_ends_of_its_ranks(script):
+    with start_by_horo_run(script, 6, "ends") as job:
+        _, errors = job.communicate(timeout=120)
+    for rank, how in ((1, "exit code 3"), (3, "signal 9 (SIGKILL)"), (5, "exit code 7")):
+        assert f"({how})" in next(line for line in errors.splitlines() if f"rank {rank} " in line), errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_a_launcher_ends_its_ranks(script, tmp_path, number):
+    with start_by_horo_run(script, 2, "waits for ever", options=()) as job:
+        pids = [int(job.stdout.readline().split()[-1]) for _ in range(2)]
+        job.send_signal(number)
+        job.communicate(timeout=120)
+    deadline = time.monotonic() + 60
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+        assert time.monotonic() < deadline
+
+
+def test_a_stand_in_is_the_interpreter_where_no_rank_is_forked(tmp_path):
+    python = ranks.start.python(clean_environment({"OMP_NUM_THREADS": "1"}))
+    (tmp_path / "script.py").write_text("import sys; print(sys.argv[1:], sys.executable); sys.exit(5)")
+    done = subprocess.run([python, tmp_path / "script.py", "a word"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (5, f"['a word'] {sys.executable}\n"), done.stderr
+    assert subprocess.run([python, "-c", "print(3)"], capture_output=True, text=True).stdout == "3\n"
