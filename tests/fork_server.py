@@ -27,12 +27,14 @@ import sys
 import tempfile
 import time
 import types
+import warnings
 
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 
 import forked_rank  # noqa: E402
 
 SERVERS = 2
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 MOST_FILES = 250  # of a rank at its start
 MOST_KINDS = 3  # of variables at the start, each with its servers
 STAND_IN = """#!{} -IS
@@ -112,9 +114,10 @@ class Starter:
                 return Rank(*rank)
         return self._start_process(command, env, output)
 
-    def python(self, env):
-        """The path of a stand-in for the interpreter, for commands of a launcher or tool that has these variables."""
-        names = [name for name, _ in self._servers_for(env)]
+    def python(self):
+        """The path of a stand-in for the interpreter, for commands of a launcher or tool. It forks a rank whose
+        OMP_NUM_THREADS is 1, and whose other variables at the start are those of this process."""
+        names = [name for name, _ in self._servers_for(os.environ | ONE_THREAD)]
         if not names:
             return sys.executable
         path = os.path.join(self._folder.name, names[0])
@@ -123,6 +126,10 @@ class Starter:
                 file.write(STAND_IN.format(sys.executable, os.path.dirname(forked_rank.__file__), names))
             os.chmod(path, 0o755)
         return path
+
+    def tool(self):
+        """The words before the path of a tool in Python that starts ranks with sys.executable."""
+        return [sys.executable, os.path.join(os.path.dirname(__file__), "with_python.py"), self.python()]
 
     def _servers_for(self, env):
         kind = forked_rank.variables_at_start(env)
@@ -168,6 +175,8 @@ def adopt(request, descriptors):
     sys.stdin = sys.__stdin__ = open(0, closefd=False)
     sys.stdout = sys.__stdout__ = text_file(1, raw)
     sys.stderr = sys.__stderr__ = text_file(2, raw, line_buffering=True, errors="backslashreplace")
+    for option in filter(None, os.environ.get("PYTHONWARNINGS", "").split(",")):
+        warnings._setoption(option)
     sys.modules["numpy"].random.seed()
     sys.modules["torch"].default_generator.seed()
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":

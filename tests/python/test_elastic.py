@@ -16,7 +16,7 @@ TORCH_DEADLINE_S = 90  # several processes import it at the same time
 
 def command(size, name, *arguments, options=("--min-np", "1"), deadline=DEADLINE_S):
     run = [executable("horo"), "run", "-n", str(size), "--timeout", str(deadline), *options]
-    return [*run, ranks.start.python(environment()), str(PROGRAMS / f"{name}.py"), *map(str, arguments)]
+    return [*run, ranks.start.python(), str(PROGRAMS / f"{name}.py"), *map(str, arguments)]
 
 
 def run(words, code=0, env=()):

@@ -3,14 +3,18 @@
 All of them run one after the other in the same processes, because importing torch takes seconds.
 """
 
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
+import ranks
+
 HERE = pathlib.Path(__file__).resolve().parent
 SIZE = 4
-PROGRAM = [sys.executable, str(HERE / "horovod_scripts/in_double.py")]
+PROGRAM = str(HERE / "horovod_scripts/in_double.py")
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 BENCHMARK = "synthetic_benchmark --num-iters 2 --num-warmup-batches 1 --num-batches-per-iter 2 --batch-size 8"
 IMAGENET = "imagenet --batches-per-allreduce 2 --momentum 0.9 --wd 0.001 --warmup-epochs 0"
 SAME = ["text --clip 0.5", "multi_optimizer --steps 8", "process_sets"]
@@ -19,7 +23,8 @@ SAME = ["text --clip 0.5", "multi_optimizer --steps 8", "process_sets"]
 def losses_of(command, scripts):
     """The lines with losses, and all of the output. Horovod's scripts print on rank 0 alone."""
     arguments = " -- ".join(scripts).split()
-    done = subprocess.run([*command, *PROGRAM, *arguments], capture_output=True, text=True, timeout=300)
+    words = [*command, ranks.start.python(), PROGRAM, *arguments]
+    done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.removeprefix("[0] ") for line in done.stdout.splitlines()]
     return [line for line in lines if "loss" in line.lower()], lines
@@ -75,8 +80,8 @@ def test_scripts_of_horovod_have_the_losses_of_one_process(tmp_path):
 
 def test_an_elastic_script_of_horovod_trains_on_when_a_rank_is_killed():
     horovodrun = [str(pathlib.Path(sys.executable).parent / "horovodrun"), "-np", "3", "--min-np", "2"]
-    script = [sys.executable, str(HERE / "horovod_scripts/mnist_elastic.py"), "--kill", "0", "5"]
-    done = subprocess.run([*horovodrun, *script], capture_output=True, text=True, timeout=300)
+    script = [ranks.start.python(), str(HERE / "horovod_scripts/mnist_elastic.py"), "--kill", "0", "5"]
+    done = subprocess.run([*horovodrun, *script], env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stderr.count(" died ") == 1, done.stdout + done.stderr
     lines = sorted(re.sub(r"^\[\d\] ", "", line) for line in done.stdout.splitlines())
     assert lines[:3] == [f"epoch {epoch}: 160 samples on {3 if epoch == 0 else 2} ranks" for epoch in range(3)]

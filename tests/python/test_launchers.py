@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import pytest
+import ranks
 
 from horo._session import Session
 from horo.errors import HoroError, PeerLost
@@ -33,11 +34,13 @@ def executable(name):
     return found
 
 
+# Words before those of a script, by launcher: of the number of ranks and the interpreter.
 LAUNCHERS = {
-    "horo run": lambda n: [executable("horo"), "run", "-n", str(n), sys.executable],
-    "torchrun": lambda n: [executable("torchrun"), "--nproc-per-node", str(n)],
-    "mpirun": lambda n: [executable("mpirun"), "--oversubscribe", "-n", str(n), sys.executable],
+    "horo run": lambda n, python=sys.executable: [executable("horo"), "run", "-n", str(n), python],
+    "torchrun": lambda n, python=sys.executable: [executable("torchrun"), f"--nproc-per-node={n}", *NO_PYTHON, python],
+    "mpirun": lambda n, python=sys.executable: [executable("mpirun"), "--oversubscribe", "-n", str(n), python],
 }
+NO_PYTHON = ["--no-python"]  # of its own
 
 
 def environment(extra=()):
@@ -98,7 +101,7 @@ def digest():
 
     def digest(launcher):
         if launcher not in known:
-            (text,) = outputs([([*LAUNCHERS[launcher](2), DIGITS], {})])
+            (text,) = outputs([([*LAUNCHERS[launcher](2, ranks.start.python()), DIGITS], {})])
             found = re.findall(r"sha256 of the parameters ([0-9a-f]{64})", text)
             assert len(found) == 2 and found[0] == found[1], text
             known[launcher] = found[0]

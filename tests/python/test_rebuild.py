@@ -42,7 +42,7 @@ def test_a_death_at_any_time_ends_the_other_ranks(transport, milliseconds):
 
 
 def test_the_benchmark_prints_a_row_for_each_world():
-    command = [sys.executable, str(ROOT / "bench/rebuild"), "--ranks", "2", "--count", "2"]
+    command = [*ranks.start.tool(), str(ROOT / "bench/rebuild"), "--ranks", "2", "--count", "2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     head, *rows = done.stdout.splitlines()
     assert head.split()[:2] == ["world", "all"] and [row.split()[0] for row in rows] == ["shm", "tcp"]

@@ -3,13 +3,13 @@
 import argparse
 import json
 import subprocess
-import sys
 
+import ranks
 from soaks import mistakes
 
 
 def test_bits_do_not_depend_on_the_schedule(root):
-    command = [sys.executable, root / "tools/soak", "bits", "--json", "--schedules", "14", "--ranks", "2,3,4"]
+    command = [*ranks.start.tool(), root / "tools/soak", "bits", "--json", "--schedules", "14", "--ranks", "2,3,4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads(done.stdout)
@@ -20,7 +20,7 @@ def test_bits_do_not_depend_on_the_schedule(root):
 
 
 def test_mistakes_end_on_all_ranks_and_name_the_culprit(root):
-    command = [sys.executable, root / "tools/soak", "mistakes", "--json", "--count", "60", "--limit-ms", "4000"]
+    command = [*ranks.start.tool(), root / "tools/soak", "mistakes", "--json", "--count", "60", "--limit-ms", "4000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads(done.stdout)
@@ -29,7 +29,7 @@ def test_mistakes_end_on_all_ranks_and_name_the_culprit(root):
 
 
 def test_collectives_have_the_results_of_the_oracle(root):
-    command = [sys.executable, root / "tools/soak", "collectives", "--json", "--cases", "200"]
+    command = [*ranks.start.tool(), root / "tools/soak", "collectives", "--json", "--cases", "200"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads(done.stdout)

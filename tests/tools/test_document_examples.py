@@ -29,10 +29,9 @@ def blocks(document, language):
 
 
 def test_every_program_of_the_documents_runs_on_two_ranks(tmp_path):
-    job = [HORO, "run", "-n", "2", sys.executable, str(PROGRAM), *map(str, WITH_PROGRAMS)]
-    done = subprocess.run(
-        job, cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S
-    )
+    job = [HORO, "run", "-n", "2", ranks.start.python(), str(PROGRAM), *map(str, WITH_PROGRAMS)]
+    env = clean_environment({"OMP_NUM_THREADS": "1"})
+    done = subprocess.run(job, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stdout + done.stderr
     expected = [f"ran {document}:{line}" for document in WITH_PROGRAMS for line, _ in blocks(document, "python")]
     assert len(expected) >= 8

@@ -12,18 +12,16 @@ from launching import HORO, ROOT, clean_environment
 sys.path.insert(0, str(ROOT / "tools"))
 
 import hosts  # noqa: E402
+import ranks  # noqa: E402
 
-PYTHON = ROOT / ".venv/bin/python"
-DIGITS = [str(PYTHON), str(ROOT / "examples/digits.py")]
+DIGITS = str(ROOT / "examples/digits.py")
 PORT = 29416
 DEADLINE_S = 180
-
-pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="there is no .venv")
 
 
 def start(words):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(words, env=clean_environment(), **pipes)
+    return subprocess.Popen(words, env=clean_environment({"OMP_NUM_THREADS": "1"}), **pipes)
 
 
 def wait_for_pass(job, number):
@@ -35,7 +33,7 @@ def wait_for_pass(job, number):
 
 
 def test_four_ranks_of_one_host_leave():
-    job = start([HORO, "run", "-n", "4", "--min-np", "2", *DIGITS])
+    job = start([HORO, "run", "-n", "4", "--min-np", "2", ranks.start.python(), DIGITS])
     wait_for_pass(job, 2)
     job.send_signal(signal.SIGTERM)
     output, errors = job.communicate(timeout=DEADLINE_S)
@@ -52,7 +50,7 @@ def test_the_ranks_of_the_other_host_train_on(tmp_path):
     with hosts.two_namespaces() as pair:
         run = [HORO, "run", "-n", "2", "--nnodes", "2", "--min-np", "2", "--key-file", str(key)]
         run += ["--addr", f"{pair.addresses['A']}:{PORT}", "--node-rank"]
-        first, second = (start([*pair.on("AB"[host]), *run, str(host), *DIGITS]) for host in (0, 1))
+        first, second = (start([*pair.on("AB"[host]), *run, str(host), sys.executable, DIGITS]) for host in (0, 1))
         wait_for_pass(first, 3)
         second.send_signal(signal.SIGTERM)
         output, errors = second.communicate(timeout=DEADLINE_S)

@@ -103,7 +103,7 @@ def start_by_horo_run(script, size, *words, options=("--min-np", "1")):
     """A job whose ranks a stand-in for the interpreter starts."""
     env = clean_environment({"OMP_NUM_THREADS": "1"})
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    command = [HORO, "run", "-n", str(size), *options, ranks.start.python(env), script, *map(str, words)]
+    command = [HORO, "run", "-n", str(size), *options, ranks.start.python(), script, *map(str, words)]
     return subprocess.Popen(command, env=env, **pipes)
 
 
@@ -137,7 +137,7 @@ def test_a_signal_to_a_launcher_ends_its_ranks(script, tmp_path, number):
 
 
 def test_a_stand_in_is_the_interpreter_where_no_rank_is_forked(tmp_path):
-    python = ranks.start.python(clean_environment({"OMP_NUM_THREADS": "1"}))
+    python = ranks.start.python()
     (tmp_path / "script.py").write_text("import sys; print(sys.argv[1:], sys.executable); sys.exit(5)")
     done = subprocess.run([python, tmp_path / "script.py", "a word"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (5, f"['a word'] {sys.executable}\n"), done.stderr

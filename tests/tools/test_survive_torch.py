@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import ranks
 from launching import HORO, ROOT
 
 LIBRARY = ROOT / "build/release/tests/horo/libhoro_kills.so"
@@ -45,7 +46,7 @@ def test_the_ways_are_those_of_the_worker(soaks, monkeypatch):
 def test_torch_models_survive_kills():
     pytest.importorskip("torch")
     own = ["--torch", "4", "--seed", "1", "--steps", "6", "--limit", "60", "--step-limit", "60", "--horo", HORO]
-    command = [sys.executable, ROOT / "tools/soak", "survive", "--json", *own, "--library", LIBRARY]
+    command = [*ranks.start.tool(), ROOT / "tools/soak", "survive", "--json", *own, "--library", LIBRARY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads(done.stdout)

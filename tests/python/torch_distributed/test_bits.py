@@ -3,7 +3,6 @@
 import ast
 import pathlib
 import shutil
-import sys
 
 import pytest
 import ranks
@@ -47,6 +46,6 @@ def test_ddp_has_the_bits_of_the_optimizer_on_two_ranks_whose_transport_is_mpi(l
     assert found["ddp 25 MB"] == found["optimizer"] == found["hook"]
     host, port = ranks.free_address().split(":")
     environment = {"HORO_BACKEND": "mpi", "MASTER_ADDR": host, "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-    by_mpi = ranks.run_by_mpirun([sys.executable, str(PROGRAM), "0"], 2, 120, environment)
+    by_mpi = ranks.run_by_mpirun([ranks.start.python(), str(PROGRAM), "0"], 2, 120, environment)
     assert [rank.code for rank in by_mpi] == [0, 0], ranks.RanksFailed(by_mpi)
     assert found in [read(rank.output) for rank in by_mpi if "ddp" in rank.output], by_mpi

@@ -1,13 +1,20 @@
 """init_process_group("horo"): how ranks meet."""
 
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
 
 import pytest
+import ranks
 
 HERE = pathlib.Path(__file__).resolve().parent
+
+
+def environment():
+    """For ranks that are forked."""
+    return os.environ | {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -17,14 +24,14 @@ def test_a_group_needs_no_import(launch, size):
 
 def test_the_ranks_of_horo_run_meet_as_those_of_horo_init(executable):
     program = str(HERE / "programs/default_group.py")
-    command = [executable, "run", "-n", "2", sys.executable, program]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    command = [executable, "run", "-n", "2", ranks.start.python(), program]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_the_store_under_horo_run_is_complete_and_closed_to_strangers(executable):
-    command = [executable, "run", "-n", "2", sys.executable, str(HERE / "programs/store.py")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    command = [executable, "run", "-n", "2", ranks.start.python(), str(HERE / "programs/store.py")]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -51,8 +58,8 @@ if __name__ == "__main__":
 def test_a_script_may_make_groups_of_other_processes_under_horo_run(executable, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(OTHER_GROUPS)
-    command = [executable, "run", "-n", "2", sys.executable, script]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    command = [executable, "run", "-n", "2", ranks.start.python(), script]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
     assert ended.stdout.count("met") == 2, ended.stdout + ended.stderr
 
 
@@ -71,9 +78,9 @@ def test_horo_is_the_default_of_cpu_tensors(launch):
 
 
 def test_horo_run_replaces_gloo(executable):
-    program = [sys.executable, str(HERE / "programs/named.py"), "gloo", ""]
+    program = [ranks.start.python(), str(HERE / "programs/named.py"), "gloo", ""]
     command = [executable, "run", "-n", "2", "--replace-gloo", *program]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -88,8 +95,8 @@ def test_groups_of_horo_run_beside_a_default_group_of_gloo(launch):
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
 def test_the_ranks_of_mpirun_meet_as_those_of_horo_init():
     options = ["--allow-run-as-root", "--oversubscribe", "-n", "2"]
-    command = ["mpirun", *options, sys.executable, str(HERE / "programs/default_group.py")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    command = ["mpirun", *options, ranks.start.python(), str(HERE / "programs/default_group.py")]
+    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
