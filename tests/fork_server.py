@@ -1,24 +1,24 @@
 """Starts the ranks of Python tests by a fork of a process that has imported torch, which takes a rank 1.5 s of a core.
 The first optimizer of a rank takes another second, because it imports torch._dynamo.
 
-A server imports torch, torch._dynamo and numpy, has one thread, and never loads horo. It forks a process per rank,
-which takes over the environment, folder, words and files of the rank and runs its script as a new interpreter does, to
-its normal end. Ranks of a job come from two servers in turn, so that the order of a set of strings differs between
-ranks. A rank gets a process of its own (subprocess.Popen) where the interpreter itself has to start otherwise: other
-variables of Python, of the loader or of threads, another interpreter, a prefix, or a script that does not import torch;
-where the script looks at what is imported; and where a message shows the rank's stack, because that of a forked rank
-begins in this file.
+A server imports torch, torch._dynamo, numpy and sklearn, has one thread, and never loads horo. It forks a process per
+rank, which takes over the environment, folder, words and files of the rank and runs its script as a new interpreter
+does, to its normal end. Ranks of a job come from two servers in turn, so that the order of a set of strings differs
+between ranks. A rank gets a process of its own (subprocess.Popen) where the interpreter itself has to start otherwise:
+other variables of Python, of the loader or of threads, another interpreter, a prefix, or a script that does not import
+torch; where the script looks at what is imported; and where a message shows the rank's stack, because that of a forked
+rank begins in this file.
 
 ranks.py starts ranks so. Launchers and tools do it with a stand-in for the interpreter, Starter.python().
 """
 
 import contextlib
+import ctypes
 import fcntl
 import gc
 import io
 import json
 import os
-import secrets
 import select
 import signal
 import socket
@@ -75,12 +75,11 @@ class Rank:
         return self.returncode
 
 
-def start_server(env):
-    """Starts a server, which ends when this process does; returns its name and what has to stay open."""
-    name = f"horo-tests-{os.getpid()}-{secrets.token_hex(8)}"
+def start_server(env, name):
+    """Starts a server with this socket, which ends when this process does; returns the name and what stays open."""
     ours, theirs = os.pipe()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind("\0" + name)
+        listener.bind(name)
         listener.listen(128)
         process = subprocess.Popen(
             [sys.executable, __file__, str(listener.fileno()), str(ours)],
@@ -120,7 +119,7 @@ class Starter:
         names = [name for name, _ in self._servers_for(os.environ | ONE_THREAD)]
         if not names:
             return sys.executable
-        path = os.path.join(self._folder.name, names[0])
+        path = f"{names[0]}.python"
         if not os.path.exists(path):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(STAND_IN.format(sys.executable, os.path.dirname(forked_rank.__file__), names))
@@ -134,7 +133,8 @@ class Starter:
     def _servers_for(self, env):
         kind = forked_rank.variables_at_start(env)
         if kind not in self._servers and len(self._servers) < MOST_KINDS:
-            self._servers[kind] = [start_server(env) for _ in range(SERVERS)]
+            names = [os.path.join(self._folder.name, f"{len(self._servers)}.{i}") for i in range(SERVERS)]
+            self._servers[kind] = [start_server(env, name) for name in names]
         return self._servers.get(kind, [])
 
 
@@ -145,6 +145,14 @@ def text_file(descriptor, raw, **options):
     """A standard stream; raw: each write goes to the file."""
     binary = open(descriptor, "wb", buffering=0 if raw else -1, closefd=False)
     return io.TextIOWrapper(binary, encoding="utf-8", write_through=raw, **options)
+
+
+def enter(namespaces):
+    """Enters the network and the mounts of the process that has asked for the rank, if they are others."""
+    for descriptor, name in zip(namespaces, ("net", "mnt")):
+        if os.fstat(descriptor).st_ino != os.stat(f"/proc/self/ns/{name}").st_ino:
+            if ctypes.CDLL(None, use_errno=True).setns(descriptor, 0) != 0:
+                raise OSError(ctypes.get_errno(), f"setns of {name}")
 
 
 def take_files(descriptors, numbers):
@@ -163,7 +171,9 @@ def adopt(request, descriptors):
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    take_files(descriptors, request["numbers"])
+    count = len(request["numbers"])
+    enter(descriptors[count:])
+    take_files(descriptors[:count], request["numbers"])
     os.setpgid(0, request["group"])
     os.sched_setaffinity(0, request["cores"])
     os.environ.clear()
@@ -192,11 +202,11 @@ def kill(pid):
 class Forks:
     """Forks ranks on request until the parent is gone."""
 
-    def __init__(self, listener, parent):
+    def __init__(self, listener, parent, variables):
         self._listener = listener
         self._parent = parent
         self._connections = {}  # of running ranks, by their pids
-        self._variables = forked_rank.variables_at_start(os.environ)
+        self._variables = variables
         self._wake, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake)
@@ -278,12 +288,15 @@ def check_one_thread():
 
 
 if __name__ == "__main__":
+    _variables = forked_rank.variables_at_start(os.environ)  # sklearn sets some
     import numpy  # noqa: F401
     import torch  # noqa: F401
     import torch._dynamo  # noqa: F401
 
+    with contextlib.suppress(ImportError):  # examples/digits.py has its images from there
+        import sklearn.datasets  # noqa: F401
     check_one_thread()
     gc.freeze()
-    _words = Forks(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])).serve()
+    _words = Forks(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), _variables).serve()
     if _words is not None:
         run_script(_words)

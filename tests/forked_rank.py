@@ -1,9 +1,9 @@
 """The process of a forked rank for a launcher or a tool that starts processes: fork_server.py makes a stand-in for the
 interpreter, which calls main().
 
-The rank has this process's cores, folder, variables and open files, and leads a process group. This process passes
-signals on to the group, and ends as the rank does; the server kills the group if this process is killed. Where no
-server suits, this process becomes that of the interpreter.
+The rank has this process's network, mounts, cores, folder, variables and open files, and leads a process group. This
+process passes signals on to the group, and ends as the rank does; the server kills the group if this process is killed.
+Where no server suits, this process becomes that of the interpreter.
 """
 
 import json
@@ -47,14 +47,15 @@ def ask(server, words, env, files, group=0):
     Returns its pid and a connection, which brings its exit status; None if the server does not suit."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MOST_BYTES)
+    namespaces = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in ("net", "mnt")]
     place = {"group": group, "cores": list(os.sched_getaffinity(0)), "folder": os.getcwd()}
     rank = {"words": words, "env": dict(env), "numbers": [number for _, number in files]}
-    try:
-        connection.connect("\0" + server)
-        socket.send_fds(connection, [json.dumps(place | rank).encode()], [descriptor for descriptor, _ in files])
-        answer = connection.recv(64)
-    except ConnectionRefusedError:  # in another network namespace
-        answer = b""
+    connection.connect(server)
+    descriptors = [*(descriptor for descriptor, _ in files), *namespaces]
+    socket.send_fds(connection, [json.dumps(place | rank).encode()], descriptors)
+    answer = connection.recv(64)
+    for namespace in namespaces:
+        os.close(namespace)
     if answer:
         return int(answer), connection
     connection.close()

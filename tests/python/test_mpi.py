@@ -35,7 +35,7 @@ def test_every_collective_has_the_bits_that_it_has_without_mpi(program, size):
 
 
 def test_training_over_mpi_ends_with_the_bits_of_shared_memory():
-    digits = [ranks.start.python(), str(ROOT / "examples/digits.py")]
+    digits = [ranks.start.python(), str(PROGRAMS / "digits_briefly.py"), "2"]
     found = set()
     for backend in ("mpi", "auto"):
         ended = expect_well(ranks.run_by_mpirun(digits, 4, 360, {"HORO_BACKEND": backend}))

@@ -52,6 +52,6 @@ def test_the_benchmark_prints_a_row_for_each_world():
 
 
 def test_digits_has_the_same_parameters():
-    digits = str(ROOT / "examples/digits.py")
-    (sha256,) = output_of(2, "0", digits)
-    assert output_of(2, "10", digits) == [sha256]
+    digits = [str(ROOT / "tests/python/programs/digits_briefly.py"), "2"]
+    (sha256,) = output_of(2, "0", *digits)
+    assert output_of(2, "10", *digits) == [sha256]

@@ -50,7 +50,8 @@ def test_the_ranks_of_the_other_host_train_on(tmp_path):
     with hosts.two_namespaces() as pair:
         run = [HORO, "run", "-n", "2", "--nnodes", "2", "--min-np", "2", "--key-file", str(key)]
         run += ["--addr", f"{pair.addresses['A']}:{PORT}", "--node-rank"]
-        first, second = (start([*pair.on("AB"[host]), *run, str(host), sys.executable, DIGITS]) for host in (0, 1))
+        program = [ranks.start.python(), DIGITS]
+        first, second = (start([*pair.on("AB"[host]), *run, str(host), *program]) for host in (0, 1))
         wait_for_pass(first, 3)
         second.send_signal(signal.SIGTERM)
         output, errors = second.communicate(timeout=DEADLINE_S)

@@ -20,6 +20,7 @@ way = sys.argv[1]
 if way == "place":
     atexit.register(print, "at exit")
     print(__name__, __file__ == sys.argv[0], sys.argv[1:], os.getcwd(), os.environ.get("MINE"), "horo" in sys.modules)
+    print("torch._dynamo" in sys.modules)
     print(sys.path[0] == os.path.dirname(__file__), sys.stdin.read() == "", os.listdir("/proc/self/fd")[3:4])
     print(torch.rand(1).item(), hash("a word"), os.getpid(), os.getpgrp() == os.getpgid(os.getppid()))
     threading.Thread(target=lambda: (time.sleep(0.1), print("a thread")), daemon=False).start()
@@ -60,6 +61,7 @@ def test_a_rank_has_its_own_words_variables_files_and_end(script):
     lines = [rank.output.splitlines() for rank in ended]
     for rank in lines:
         assert rank[0] == f"__main__ True ['place', 'a word'] {os.getcwd()} set False"
+        assert rank.pop(1) == "True", "it is not forked"
         assert rank[1].startswith("True True ") and rank[3:] == ["a thread", "at exit"]
     one, other = (rank[2].split() for rank in lines)
     assert all(mine != its for mine, its in zip(one[:3], other[:3])), "one random sequence, order of sets, or process"
@@ -114,6 +116,7 @@ def test_a_rank_of_a_launcher_has_a_group_and_its_words_variables_and_files(scri
     for rank in range(2):
         lines = [line.removeprefix(f"[{rank}] ") for line in output.splitlines() if line.startswith(f"[{rank}]")]
         assert lines[0] == f"__main__ True ['place', 'a word'] {os.getcwd()} None False"
+        assert lines.pop(1) == "True", "it is not forked"
         assert lines[1].startswith("True True ") and lines[3:] == ["a thread", "at exit"]
         assert lines[2].endswith(" False"), "the group of its parent"
 

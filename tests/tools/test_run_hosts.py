@@ -18,6 +18,7 @@ import ranks  # noqa: E402
 needs_namespaces = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("ip"), reason="network namespaces need root and ip (iproute2)"
 )
+DIGITS = ROOT / "tests/python/programs/digits_briefly.py"
 TWO_HOSTS = str(ROOT / "tools/two_hosts")
 
 
@@ -174,9 +175,6 @@ horo.init()
     assert found and all(address.startswith("01004D0A:") for address in found), found
 
 
-DIGITS = "source = open('examples/digits.py').read().replace('PASSES = 15', 'PASSES = 1'); exec(source)"
-
-
 def hashes(text):
     return re.findall(r"sha256 of the parameters (\w+)", text)
 
@@ -185,7 +183,7 @@ def hashes(text):
 def test_two_hosts_train_to_the_same_bits_as_one():
     pytest.importorskip("torch")
     # The same number of threads in both jobs, because sums of torch inside a rank depend on it.
-    program = ["--cwd", ROOT, "--env", "OMP_NUM_THREADS=1", sys.executable, "-c", DIGITS]
+    program = ["--cwd", ROOT, "--env", "OMP_NUM_THREADS=1", ranks.start.python(), DIGITS, 1]
     apart = two_hosts("-n", 1, *program)
     together = horo("run", "-n", 2, *program)
     assert apart.returncode == together.returncode == 0, apart.stderr + together.stderr

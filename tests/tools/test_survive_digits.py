@@ -35,7 +35,8 @@ def test_each_fault_is_found(text, codes, fault):
 
 @needs_hosts
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="no torch")
-def test_digits_go_on_without_a_rank_and_without_each_host():
+def test_digits_go_on_without_a_rank_and_without_each_host(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     cases = ["rank", "host-1", "host-0"]
     table = run("--digits", *cases, "--passes", "5", "--accuracy", "90")["table"]
     assert list(table) == cases

@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import hosts  # noqa: E402
 import packet_filter  # noqa: E402
+import ranks  # noqa: E402
 from soaks import survive_partitions  # noqa: E402
 
 RANK = ROOT / "build/release/tests/horo/elastic_rank"
@@ -19,7 +20,7 @@ needs_rank = pytest.mark.skipif(not RANK.exists(), reason="no build tree has ela
 
 
 def run(*words):
-    command = [sys.executable, ROOT / "tools/soak", "survive", "--json", *words, "--horo", HORO, "--rank", RANK]
+    command = [*ranks.start.tool(), ROOT / "tools/soak", "survive", "--json", *words, "--horo", HORO, "--rank", RANK]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if "Unknown filter" in done.stderr or "qdisc kind is unknown" in done.stderr:
         pytest.skip("this kernel has no packet filters of tc")

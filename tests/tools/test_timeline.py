@@ -1,9 +1,9 @@
 """Timelines of digits on four ranks: files that trace viewers read, whose spans nest and sum up to the step."""
 
 import json
-import sys
 
 import pytest
+import ranks
 from launching import ROOT, horo
 
 RANKS = 4
@@ -13,9 +13,9 @@ PLACES = ("ph", "pid", "name")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("timelines")
-    digits = (ROOT / "examples/digits.py").read_text().replace("PASSES = 15", "PASSES = 1")
-    script = [sys.executable, "-c", digits]
-    ended = horo("run", "-n", RANKS, "--", *script, env={"HORO_TIMELINE": str(folder / "trace.json")}.items())
+    script = [ranks.start.python(), ROOT / "tests/python/programs/digits_briefly.py", 1]
+    env = {"HORO_TIMELINE": str(folder / "trace.json"), "OMP_NUM_THREADS": "1"}
+    ended = horo("run", "-n", RANKS, "--", *script, env=env.items())
     assert ended.returncode == 0, ended.stderr
     return folder
 
