@@ -16,7 +16,7 @@ import sys
 
 IMPORTS_TORCH = re.compile(r"^(?:import|from) (?:torch|horo\.torch|horovod\.torch|job)\b", re.M)
 LOOKS_AT_IMPORTS = "not in sys.modules"
-AT_START = re.compile(r"PYTHON|LD_|OMP_|MKL_|OPENBLAS_|KMP_|MALLOC_|GLIBC_|ASAN_|TSAN_|UBSAN_|TORCH_|ATEN_")
+AT_START = re.compile(r"PYTHON.|LD_|OMP_|MKL_|OPENBLAS_|KMP_|MALLOC_|GLIBC_|ASAN_|TSAN_|UBSAN_|TORCH_|ATEN_")
 SET_BY_FORKS = {"PYTHONUNBUFFERED", "PYTHONWARNINGS", "TORCH_DEVICE_BACKEND_AUTOLOAD"}  # a forked rank obeys them
 SHOWS_STACKS = {"HORO_STALL_WARNING_MS", "HORO_DEADLOCK_MS"}
 PASSED_ON = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}

@@ -14,6 +14,7 @@ from launching import DEADLINE_S, HORO, ROOT, clean_environment, horo
 sys.path.insert(0, str(ROOT / "tools"))
 
 import hosts  # noqa: E402
+import ranks  # noqa: E402
 
 PLACES = [pathlib.Path(HORO).resolve().parents[2] / "bench/peers", ROOT / "build/release/bench/peers"]
 PEERS = next((place for place in PLACES if (place / "libharness.so").exists()), None)
@@ -38,8 +39,13 @@ def horo_bench(*options, env=()):
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=clean_environment(env))
 
 
+def forks():
+    """Variables with which the ranks of Gloo are forked from a process that has imported torch."""
+    return {"PYTHON": ranks.start.python(), "OMP_NUM_THREADS": "1"}
+
+
 def compare(*options, peers=PEERS, env=()):
-    return horo_bench(*options, *QUICK, "--peers", peers, env={"PYTHON": sys.executable} | dict(env))
+    return horo_bench(*options, *QUICK, "--peers", peers, env=forks() | dict(env))
 
 
 @pytest.mark.parametrize("peer", ["openmpi", "mpich", "gloo"])
@@ -105,7 +111,7 @@ def test_contestants_on_two_hosts_have_right_results():
     need_peer("gloo")
     what = [",".join(peers), "--paths", "tcp", "--ranks", "2,3", "--sizes", "8,64K", "--peers", PEERS]
     command = [ROOT / "bench/between_hosts", *what, *QUICK]
-    env = {**os.environ, "HORO_BENCH_EXE": BENCH, "PYTHON": sys.executable}
+    env = {**os.environ, "HORO_BENCH_EXE": BENCH, **forks()}
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, env=env)
     assert done.returncode == 0 and "every checked result is right" in done.stdout, done.stdout + done.stderr
     assert "2 ranks on 2 hosts" in done.stdout and "3 ranks on 2 hosts" in done.stdout
@@ -120,6 +126,7 @@ def fake_gloo(folder, body):
 
 WRONG = f"""
 import ctypes, os, sys
+import torch
 sys.path.insert(0, {str(ROOT / "bench/peers")!r})
 import gloo
 
