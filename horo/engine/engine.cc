@@ -208,7 +208,7 @@ void Engine::leave_in_order() {
   fail_point("shutdown.left");
   const bool in_flight = tensor_table_.close(failure);
   if (frozen_) return fail_works();
-  if (in_flight) epoch_->links.transport->abort(rank(), text);
+  in_flight ? epoch_->links.transport->abort(rank(), text) : finish_devices();
   epoch_->lanes->stop();
   fail_works();
   epoch_->links.transport->leave();

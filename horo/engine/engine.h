@@ -162,6 +162,7 @@ class Engine {
   void suspect(Suspicion suspicion, TimePoint now);
   void end_epoch(int origin, const std::string& why) noexcept;
   void fail_works() noexcept;
+  void finish_devices();
   void lose(int origin, const std::string& why, bool is_own) noexcept;
   FailurePtr failure_of(int origin, const std::string& why) const noexcept;
 

@@ -16,7 +16,7 @@
 namespace horo {
 namespace {
 
-constexpr std::chrono::seconds kAbortPatience{10};  // NCCL takes about one
+constexpr std::chrono::seconds kDevicePatience{10};  // NCCL takes about one to end
 
 // Microseconds of the parts of a rebuild.
 class Laps {
@@ -156,12 +156,17 @@ void Engine::enter_epoch(std::shared_ptr<EpochState> next) {
   lane_epoch_ = epoch_->membership.epoch;
 }
 
+// Nothing is in flight. A rank that ends at once would leave the others without the last bytes of NCCL.
+void Engine::finish_devices() {
+  epoch_->lanes->finish_devices(Clock::now() + kDevicePatience);
+}
+
 // Works that were issued end when devices write no results any more: callers may free the memory then. If NCCL does not
 // stop, they end all the same.
 void Engine::fail_works() noexcept {
   const bool has_issued = tensor_table_.fail_all();
   if (epoch_->lanes) epoch_->lanes->works_have_failed();
-  if (has_issued && epoch_->lanes) epoch_->lanes->wait_until_closed(Clock::now() + kAbortPatience);
+  if (has_issued && epoch_->lanes) epoch_->lanes->wait_until_closed(Clock::now() + kDevicePatience);
   tensor_table_.end_failed();
 }
 

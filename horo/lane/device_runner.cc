@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};  // between two looks at an event
+constexpr std::chrono::milliseconds kLookPause{20};
 constexpr std::chrono::seconds kLeftPatience{5};
 
 std::size_t aligned(std::size_t bytes) {
@@ -71,6 +72,7 @@ bool DeviceRunner::run(const Job& job, const Participants& participants, const C
   const OnDevice here(group->device());
   DeviceStream& stream = turn.stream_of(group->device());
   for (const Item& item : *job.items) item.submission.ready->hold_up(group->device(), stream.handle());
+  begun_ = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
   const bool is_packed = place(job, participants, collective, stream);
   context_.recorder.mark(Phase::kPack);
   group->enqueue(collective, stream);
@@ -153,12 +155,15 @@ bool DeviceRunner::watch() {
 
 // A rank that leaves in good order has done its part, or has not begun it and never will.
 void DeviceRunner::check_ranks() {
+  const TimePoint now = Clock::now();
+  if (now - looked_ < kLookPause) return;
+  looked_ = now;
+  if (begun_ && !begun_->is_complete()) return left_.reset();  // the callers' streams hold it up, not a rank
   const auto has_left = [this](int rank) {
     return rank != context_.transport.rank() && context_.transport.has_left(rank);
   };
   const auto gone = std::ranges::find_if(ranks_, has_left);
   if (gone == ranks_.end()) return;
-  const TimePoint now = Clock::now();
   if (!left_) left_ = now;
   if (now - *left_ < kLeftPatience) return;
   throw PeerLost(*gone, say("rank ", *gone, " has left the job before its part of a collective of CUDA tensors"));
@@ -182,6 +187,7 @@ void DeviceRunner::close() noexcept {
   groups_.abort();
   bucket_.reset();
   last_.reset();
+  begun_.reset();
 }
 
 }  // namespace horo

@@ -57,9 +57,11 @@ class DeviceRunner {
   const DeviceRunnerContext context_;
   const std::vector<int> ranks_;
   DeviceGroups groups_;
-  std::optional<TimePoint> left_;            // when a rank was first seen to have left while devices are at work
-  std::shared_ptr<const DeviceEvent> last_;  // of the last job
-  std::unique_ptr<DeviceScratch> bucket_;    // of the lane's jobs, one after the other on their stream
+  TimePoint looked_ = {};                     // when check_ranks() last looked
+  std::optional<TimePoint> left_;             // when a rank was first seen to have left while devices are at work
+  std::shared_ptr<const DeviceEvent> last_;   // of the last job
+  std::shared_ptr<const DeviceEvent> begun_;  // complete when the callers\' streams let the last job begin
+  std::unique_ptr<DeviceScratch> bucket_;     // of the lane's jobs, one after the other on their stream
 };
 
 }  // namespace horo

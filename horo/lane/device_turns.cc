@@ -9,6 +9,11 @@ std::uint64_t DeviceTurns::add() {
   return ++given_;
 }
 
+bool DeviceTurns::is_used() {
+  MutexLock lock(mutex_);
+  return given_ > 0;
+}
+
 void DeviceTurns::stop() {
   MutexLock lock(mutex_);
   is_stopped_ = true;

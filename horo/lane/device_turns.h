@@ -15,6 +15,8 @@ class DeviceTurns {
  public:
   // A turn, from 1 on, for a job that is given to its lane now. The engine's thread.
   std::uint64_t add();
+  // Whether there was a turn.
+  bool is_used();
   // Waits for turns end with ShutDown. Any thread.
   void stop();
 

@@ -143,6 +143,21 @@ bool LaneSet::drain(const std::function<void()>& on_turn) {
   return std::ranges::all_of(lanes, [&](Lane* lane) { return lane->tasks().wait_until_drained(on_turn); });
 }
 
+void LaneSet::finish_devices(TimePoint until) {
+  if (!turns_ || !turns_->is_used()) return;
+  std::vector<Lane*> lanes;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [place, lane] : lanes_) lanes.push_back(lane.get());
+  }
+  for (Lane* lane : lanes) lane->tasks().close([] {});
+  for (Lane* lane : lanes) {
+    lane->tasks().wait_until_drained([&] {
+      if (Clock::now() >= until) lane->stop();
+    });
+  }
+}
+
 void LaneSet::take_residuals(LaneSet& drained) {
   std::map<std::uint32_t, Lane*> before;
   {

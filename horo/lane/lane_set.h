@@ -36,6 +36,9 @@ class LaneSet {
   // No job follows: blocks until all tasks of all lanes have run. Calls `on_turn` several times a second meanwhile.
   // False: a lane has failed (see LaneCallbacks).
   bool drain(const std::function<void()>& on_turn);
+  // No job follows, and none is queued: returns when nothing of the lanes is on devices any more and the other ranks
+  // need nothing more of it, or at `until`. stop() follows.
+  void finish_devices(TimePoint until);
   // Continues with the residuals of the sets' lanes in an earlier epoch, which are drained. Precedes the first job.
   void take_residuals(LaneSet& drained);
   // Lane::stop(), works_have_failed() and join() of all lanes. The engine's thread calls join() before it ends.

@@ -145,13 +145,15 @@ bool TaskQueue::run_or_fail(const std::function<void()>& run, bool is_task) noex
     run();
     return true;
   } catch (...) {
+    bool is_first = false;
     {
       MutexLock lock(mutex_);
+      is_first = !std::exchange(has_failed_, true);
       stopping_ = true;
       if (is_task) running_ = false;
       wake_all();
     }
-    callbacks_.failed(current_failure());
+    if (is_first) callbacks_.failed(current_failure());
     return false;
   }
 }

@@ -102,7 +102,8 @@ class TaskQueue {
   std::deque<ReleasedTask> released_ GUARDED_BY(mutex_);
   std::deque<FilledPlan> filled_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;  // also after a task threw
-  bool running_ GUARDED_BY(mutex_) = false;   // a thread, the lane's or one that polls, runs a task
+  bool has_failed_ GUARDED_BY(mutex_) = false;
+  bool running_ GUARDED_BY(mutex_) = false;  // a thread, the lane's or one that polls, runs a task
   int pollers_ GUARDED_BY(mutex_) = 0;
   int sleepers_ GUARDED_BY(mutex_) = 0;  // of them in run_short_tasks()
   CondVar may_run_;                      // something for the sleepers to look at

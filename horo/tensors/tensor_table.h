@@ -135,8 +135,8 @@ class TensorTable {
   // From now on submit() throws `failure`, or that of an earlier close(). True: submissions are in flight, which lanes
   // may still retire and end.
   bool close(FailurePtr failure) noexcept;
-  // After close(), when no lane runs: every Work in flight fails with the failure given to close(). Issued ones end in
-  // end_failed(), when devices write no results any more. True: there are such.
+  // After close(), when no lane runs: every Work in flight fails with the failure given to close(). Those of devices
+  // end in end_failed(), when devices write no results any more. True: there are such.
   bool fail_all() noexcept;
   void end_failed() noexcept;
 
@@ -154,6 +154,7 @@ class TensorTable {
   void report_stream(const RoundStream& stream) REQUIRES(mutex_);
   void retire_one(const Item& item) noexcept REQUIRES(mutex_);
   void forget_ended() noexcept REQUIRES(mutex_);
+  void fail_in_flight(TensorRecord& record) noexcept REQUIRES(mutex_);
   std::vector<Item> report_again(const Work* ended, const RankChange* change) REQUIRES(mutex_);
   bool is_lost(const TensorSpec& spec) const REQUIRES(mutex_);
   std::set<ScopedName> lost_units(std::span<const Submission> submissions) const REQUIRES(mutex_);

@@ -85,7 +85,8 @@ void TensorTable::retire_issued(const ItemList& items) {
 
 // Works end in the order in which they were issued, those of other lanes and devices aside.
 void TensorTable::forget_ended() noexcept {
-  while (!issued_.empty() && issued_.front()->front().work->finished()) issued_.pop_front();
+  const auto has_ended = [](const Item& item) { return item.work->finished(); };
+  while (!issued_.empty() && std::ranges::all_of(*issued_.front(), has_ended)) issued_.pop_front();
 }
 
 std::vector<ItemList> TensorTable::issued() {
@@ -260,13 +261,15 @@ bool TensorTable::close(FailurePtr failure) noexcept {
 bool TensorTable::fail_all() noexcept {
   MutexLock lock(mutex_);
   HORO_CHECK(closed_ != nullptr);
+  bool has_issued = false;
   for (TensorRecord& record : tensors_.records()) {
     if (!record.is_in_flight()) continue;
-    record.item.work->fail(closed_);
-    record.item.work = nullptr;
+    if (record.spec.device == DeviceType::kHost) {
+      fail_in_flight(record);
+    } else {
+      has_issued = true;  // a part of it may be on the device
+    }
   }
-  in_flight_ = 0;
-  bool has_issued = false;
   for (const ItemList& items : issued_) {
     for (const Item& item : *items) has_issued = item.work->begin_failure(closed_) || has_issued;
   }
@@ -277,11 +280,18 @@ bool TensorTable::fail_all() noexcept {
 void TensorTable::end_failed() noexcept {
   MutexLock lock(mutex_);
   for (const ItemList& items : issued_) {
-    for (const Item& item : *items) {
-      if (!item.work->finished()) item.work->end_failed();
-    }
+    for (const Item& item : *items) item.work->end_failed();
   }
   issued_.clear();
+  for (TensorRecord& record : tensors_.records()) {
+    if (record.is_in_flight()) fail_in_flight(record);
+  }
+  in_flight_ = 0;
+}
+
+void TensorTable::fail_in_flight(TensorRecord& record) noexcept {
+  record.item.work->fail(closed_);
+  record.item.work = nullptr;
 }
 
 }  // namespace horo

@@ -131,8 +131,8 @@ void Work::set_all(std::span<const Item> items, State state) noexcept {
 
 void Work::fail(FailurePtr failure) const noexcept {
   if (is_issued()) {
-    if (begin_failure(std::move(failure))) end_failed();
-    return;
+    State issued = State::kIssued;
+    if (!state_.compare_exchange_strong(issued, State::kFailing)) return;
   }
   failure_ = std::move(failure);
   become(State::kEnded);
@@ -141,9 +141,9 @@ void Work::fail(FailurePtr failure) const noexcept {
 bool Work::begin_failure(FailurePtr failure) const noexcept {
   HORO_CHECK(event_ != nullptr);
   State issued = State::kIssued;
-  if (!state_.compare_exchange_strong(issued, State::kFailing)) return false;
+  if (finished() || !state_.compare_exchange_strong(issued, State::kFailing)) return false;
   failure_ = std::move(failure);
-  return true;
+  return is_failing_ = true;
 }
 
 // The mutex is free at the notification, so that woken threads do not block on it. They may free this Work before it.

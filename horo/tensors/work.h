@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "controller/coordinator.h"
@@ -64,9 +65,11 @@ class Work {
   // After issue(): no effect if the Work has ended.
   void fail(FailurePtr failure) const noexcept;
   // After issue(), the first half of fail(): the Work fails, and does not end before end_failed(), since the device may
-  // still write its results. False: it has ended.
+  // still write its results. False: it ends without that. end_failed() has no effect then.
   bool begin_failure(FailurePtr failure) const noexcept;
-  void end_failed() const noexcept { become(State::kEnded); }
+  void end_failed() const noexcept {
+    if (std::exchange(is_failing_, false)) become(State::kEnded);
+  }
   // Finishes the Works of all items without an outcome, then wakes the waiting threads: in most cases each thread once.
   static void finish_all(std::span<const Item> items) noexcept;
   // The same for issue().
@@ -86,6 +89,7 @@ class Work {
   std::uint32_t epoch_ = 0;
   std::shared_ptr<const DeviceEvent> event_;
   mutable FailurePtr failure_;
+  mutable bool is_failing_ = false;  // of the thread that calls begin_failure() and end_failed()
   Outcome outcome_;
 };
 

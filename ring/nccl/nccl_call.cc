@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "horo/base/say.h"
 
@@ -39,7 +40,8 @@ void NcclCalls::check() const {
 }
 
 void NcclCalls::finalize() {
-  if (comm_ != nullptr) finish("ncclCommFinalize", api_->comm_finalize(comm_));
+  if (comm_ == nullptr || std::exchange(is_finalized_, true)) return;
+  finish("ncclCommFinalize", api_->comm_finalize(comm_));
 }
 
 void NcclCalls::finish(const char* name, int result) {

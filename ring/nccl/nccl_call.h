@@ -31,7 +31,7 @@ class NcclCalls {
   // Throws what NCCL has found since, such as a peer that its network does not reach.
   void check() const;
   // What is on the device is done here: ends the communicator when its last bytes have left for the peers, which may
-  // not have them yet. Throws as run(). abort() follows.
+  // not have them yet. Throws as run(). abort() follows. A second call has no effect.
   void finalize();
   // Ends what the communicator has on the device. No call follows; a second one has no effect.
   void abort(const CudaDevice& device) noexcept;
@@ -43,6 +43,7 @@ class NcclCalls {
   const std::shared_ptr<const NcclApi> api_;
   const std::function<void(Duration)> pause_;
   NcclComm comm_ = nullptr;
+  bool is_finalized_ = false;
 };
 
 }  // namespace horo

@@ -296,6 +296,7 @@ std::shared_ptr<Work> submit_sum(Session& session, const std::string& name, Devi
 
 // The last bytes of a rank may be on the way when it leaves.
 TEST(Nccl, ARankThatLeavesAtOnceLeavesTheOthersTheirResults) {
+  ::setenv("HORO_FAKE_NCCL_PROXY_US", "50000", 1);
   const auto thrown = run_nccl(3, [](Session& session) {
     const int rank = session.topology().rank;
     const CudaStream stream = make_stream();
@@ -306,6 +307,32 @@ TEST(Nccl, ARankThatLeavesAtOnceLeavesTheOthersTheirResults) {
     if (rank != 0) return;
     EXPECT_TRUE(session.wait(std::span(&work, 1), Clock::now() + 20s));
     work->outcome();
+  });
+  ::unsetenv("HORO_FAKE_NCCL_PROXY_US");
+  EXPECT_THAT(thrown, Each(""));
+}
+
+// A removed set ends its communicator, and a rebuild those of all sets.
+TEST(Nccl, ASetEndsWithWorksOnTheDevice) {
+  const auto thrown = run_nccl(3, [](Session& session) {
+    const int rank = session.topology().rank;
+    const CudaStream stream = make_stream();
+    for (int i = 0; i < 3; ++i) {
+      const auto added = outcome_of(session, session.add_set({0, 1}, "set " + std::to_string(i))).counts.at(0);
+      const auto set = static_cast<std::uint32_t>(added);
+      DeviceMemory memory(stream, 4'000);
+      if (rank != 2) {
+        TensorSpec spec = float_spec("of a set", 1'000);
+        spec.set = set;
+        spec.device = DeviceType::kCuda;
+        Submission submission{0, memory.data(), memory.data()};
+        submission.ready = session.record(rank, stream);
+        const auto work = session.submit(spec, submission);
+        EXPECT_TRUE(session.wait_stream(std::span(&work, 1), rank, stream, TimePoint::max()));
+      }
+      outcome_of(session, session.remove_set(set));
+      meet(session);
+    }
   });
   EXPECT_THAT(thrown, Each(""));
 }

@@ -388,6 +388,8 @@ class Session(Keys):
             if self.closed:
                 return
             self._waits.for_devices()
+            if self.closed:  # by a signal handler meanwhile
+                return
             self.closed = True
             status = (slow.horo_shutdown_at_exit if at_exit else slow.horo_shutdown)(self.pointer)
         self._responder.stop()

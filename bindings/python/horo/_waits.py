@@ -43,7 +43,7 @@ class Waits:
     def for_devices(self):
         """Waits until the works that devices have begun have ended. A signal handler may end it, which the library's
         wait at its shutdown does not allow."""
-        while self._on_devices and slow.horo_finish_devices(self._pointer, SLICE_MS) == _native.TIMEOUT:
+        while slow.horo_finish_devices(self._pointer, SLICE_MS) == _native.TIMEOUT:
             pass
 
     def _run(self, works, until, calls):

@@ -79,6 +79,7 @@ struct Comm {
   std::atomic<int> operations = 0;
   std::vector<std::jthread> threads;  // of calls in progress
   std::atomic<int> running = 0;       // operations on streams
+  std::atomic<bool> is_finalized = false;
   Proxy proxy;
   std::jthread proxy_thread;
 };
@@ -146,7 +147,8 @@ void connect_all(Comm& comm) {
     for (int rank = 0; rank < comm.rank; ++rank) comm.sockets[static_cast<std::size_t>(rank)] = connect_to(comm, rank);
     accept_all(comm, listener, comm.size - comm.rank - 1);
     comm.proxy_thread = std::jthread([&comm] {
-      while (!comm.is_aborted) nap(100), comm.proxy.send_some();
+      const long pause_us = nccl_number_from("HORO_FAKE_NCCL_PROXY_US", 100);
+      while (!comm.is_aborted) nap(pause_us), comm.proxy.send_some();
     });
     comm.state = kSuccess;
   }

@@ -186,7 +186,7 @@ int ncclCommInitRankConfig(void** handle, int size, NcclId id, int rank, NcclCon
 
 int ncclCommFinalize(void* handle) {
   const CommPtr comm = find(handle);
-  if (!comm || comm->state != kSuccess) return kInvalidArgument;
+  if (!comm || comm->state != kSuccess || comm->is_finalized.exchange(true)) return kInvalidArgument;
   comm->state = kInProgress;
   const std::lock_guard lock(comms_mutex);
   comm->threads.emplace_back([comm] {
