@@ -241,7 +241,9 @@ class Forks:
         if request and forked_rank.variables_at_start(request["env"]) == self._variables:
             pid = os.fork()
             if pid == 0:
-                connection.detach()
+                # Their numbers may be those of the rank's files: the end of these objects closes nothing.
+                for one in (connection, self._listener, *filter(None, self._connections.values())):
+                    one.detach()
                 return request, descriptors
             self._connections[pid] = connection
             with contextlib.suppress(OSError):  # the rank does it too, whichever is first

@@ -104,9 +104,15 @@ def test_libraries_are_found_with_version_and_path(tmp_path):
         make_library(path)
     done = doctor("--json", LD_LIBRARY_PATH=str(tmp_path), VIRTUAL_ENV=str(tmp_path / "venv"))
     found = json.loads(done.stdout)["found"]
-    for name, version in [("cuda_driver", "12.4"), ("nccl", "2.29.7"), ("mpi", "Open MPI v9.8.7")]:
-        use = {"mpi": "HORO_BACKEND=mpi uses it, if it is Open MPI", "cuda_driver": "libhoro_cuda.so uses it"}
-        assert found[name] == f"{version}, {made[name]}; {use.get(name, 'not used by this version')}"
+    versions = {"cuda_driver": "12.4", "nccl": "2.29.7", "mpi": "Open MPI v9.8.7"}
+    uses = {
+        "cuda_driver": "libhoro_cuda.so uses it",
+        "nccl": "HORO_GPU_BACKEND=nccl or auto uses it",
+        "mpi": "HORO_BACKEND=mpi uses it, if it is Open MPI",
+    }
+    assert {name: found[name] for name in made} == {
+        name: f"{versions[name]}, {path}; {uses[name]}" for name, path in made.items()
+    }
 
 
 def test_a_library_that_cannot_be_loaded_is_reported(tmp_path):
