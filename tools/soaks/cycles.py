@@ -11,7 +11,7 @@ import ranks
 FOLDER = pathlib.Path(__file__).resolve().parent
 WORKER = str(FOLDER / "cycles_worker.py")
 RSS_BYTES_PER_JOB = 1 << 10
-RSS_SLACK_BYTES = 1 << 20  # memory that an allocator keeps, independent of the number of jobs
+RSS_SLACK_BYTES = 3 << 20  # memory that an allocator keeps, independent of the number of jobs
 
 
 def add_arguments(parser):
