@@ -3,50 +3,45 @@
 #include <dlfcn.h>
 
 #include <cstdio>
-#include <type_traits>
 
+#include "horo/base/library_functions.h"
 namespace horo {
 
 const char* find_functions(void* library, CudaDriver& driver) {
-  const char* missing = nullptr;
-  const auto find = [&](auto& function, const char* name) {
-    void* const found = ::dlsym(library, name);
-    if (found == nullptr && missing == nullptr) missing = name;
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
-  };
-  find(driver.init, "cuInit");
-  find(driver.version, "cuDriverGetVersion");
-  find(driver.count, "cuDeviceGetCount");
-  find(driver.get, "cuDeviceGet");
-  find(driver.name, "cuDeviceGetName");
-  find(driver.uuid, "cuDeviceGetUuid");
-  find(driver.retain, "cuDevicePrimaryCtxRetain");
-  find(driver.push, "cuCtxPushCurrent_v2");
-  find(driver.pop, "cuCtxPopCurrent_v2");
-  find(driver.priorities, "cuCtxGetStreamPriorityRange");
-  find(driver.stream_create, "cuStreamCreateWithPriority");
-  find(driver.stream_destroy, "cuStreamDestroy_v2");
-  find(driver.stream_is_capturing, "cuStreamIsCapturing");
-  find(driver.event_create, "cuEventCreate");
-  find(driver.event_destroy, "cuEventDestroy_v2");
-  find(driver.event_record, "cuEventRecord");
-  find(driver.event_query, "cuEventQuery");
-  find(driver.event_synchronize, "cuEventSynchronize");
-  find(driver.stream_wait, "cuStreamWaitEvent");
-  find(driver.allocate, "cuMemAlloc_v2");
-  find(driver.free, "cuMemFree_v2");
-  find(driver.capture_mode, "cuThreadExchangeStreamCaptureMode");
-  find(driver.to_host, "cuMemcpyDtoHAsync_v2");
-  find(driver.to_device, "cuMemcpyHtoDAsync_v2");
-  find(driver.on_device, "cuMemcpyAsync");
-  find(driver.pin, "cuMemHostRegister_v2");
-  find(driver.unpin, "cuMemHostUnregister");
-  find(driver.load_module, "cuModuleLoadData");
-  find(driver.find_kernel, "cuModuleGetFunction");
-  find(driver.launch, "cuLaunchKernel");
-  find(driver.error_name, "cuGetErrorName");
-  find(driver.error_string, "cuGetErrorString");
-  return missing;
+  LibraryFunctions functions(library);
+  functions.find(driver.init, "cuInit");
+  functions.find(driver.version, "cuDriverGetVersion");
+  functions.find(driver.count, "cuDeviceGetCount");
+  functions.find(driver.get, "cuDeviceGet");
+  functions.find(driver.name, "cuDeviceGetName");
+  functions.find(driver.uuid, "cuDeviceGetUuid");
+  functions.find(driver.retain, "cuDevicePrimaryCtxRetain");
+  functions.find(driver.push, "cuCtxPushCurrent_v2");
+  functions.find(driver.pop, "cuCtxPopCurrent_v2");
+  functions.find(driver.priorities, "cuCtxGetStreamPriorityRange");
+  functions.find(driver.stream_create, "cuStreamCreateWithPriority");
+  functions.find(driver.stream_destroy, "cuStreamDestroy_v2");
+  functions.find(driver.stream_is_capturing, "cuStreamIsCapturing");
+  functions.find(driver.event_create, "cuEventCreate");
+  functions.find(driver.event_destroy, "cuEventDestroy_v2");
+  functions.find(driver.event_record, "cuEventRecord");
+  functions.find(driver.event_query, "cuEventQuery");
+  functions.find(driver.event_synchronize, "cuEventSynchronize");
+  functions.find(driver.stream_wait, "cuStreamWaitEvent");
+  functions.find(driver.allocate, "cuMemAlloc_v2");
+  functions.find(driver.free, "cuMemFree_v2");
+  functions.find(driver.capture_mode, "cuThreadExchangeStreamCaptureMode");
+  functions.find(driver.to_host, "cuMemcpyDtoHAsync_v2");
+  functions.find(driver.to_device, "cuMemcpyHtoDAsync_v2");
+  functions.find(driver.on_device, "cuMemcpyAsync");
+  functions.find(driver.pin, "cuMemHostRegister_v2");
+  functions.find(driver.unpin, "cuMemHostUnregister");
+  functions.find(driver.load_module, "cuModuleLoadData");
+  functions.find(driver.find_kernel, "cuModuleGetFunction");
+  functions.find(driver.launch, "cuLaunchKernel");
+  functions.find(driver.error_name, "cuGetErrorName");
+  functions.find(driver.error_string, "cuGetErrorString");
+  return functions.missing();
 }
 
 void cuda_error_text(const CudaDriver& driver, int error, char* text, std::size_t room) {

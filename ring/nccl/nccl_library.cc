@@ -2,8 +2,7 @@
 
 #include <dlfcn.h>
 
-#include <type_traits>
-
+#include "horo/base/library_functions.h"
 #include "horo/base/say.h"
 
 namespace horo {
@@ -14,30 +13,25 @@ constexpr int kLeastVersion = 21'901;  // the first one in which threads may abo
 
 // Of the functions the first that is missing; null: none.
 const char* find_functions(void* library, NcclApi& api) {
-  const char* missing = nullptr;
-  const auto find = [&](auto& function, const char* name) {
-    void* const found = ::dlsym(library, name);
-    if (found == nullptr && missing == nullptr) missing = name;
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
-  };
-  find(api.get_version, "ncclGetVersion");
-  find(api.get_unique_id, "ncclGetUniqueId");
-  find(api.comm_init, "ncclCommInitRankConfig");
-  find(api.comm_finalize, "ncclCommFinalize");
-  find(api.comm_abort, "ncclCommAbort");
-  find(api.comm_error, "ncclCommGetAsyncError");
-  find(api.error_text, "ncclGetErrorString");
-  find(api.last_error, "ncclGetLastError");
-  find(api.group_start, "ncclGroupStart");
-  find(api.group_end, "ncclGroupEnd");
-  find(api.all_reduce, "ncclAllReduce");
-  find(api.reduce, "ncclReduce");
-  find(api.reduce_scatter, "ncclReduceScatter");
-  find(api.all_gather, "ncclAllGather");
-  find(api.broadcast, "ncclBroadcast");
-  find(api.send, "ncclSend");
-  find(api.receive, "ncclRecv");
-  return missing;
+  LibraryFunctions functions(library);
+  functions.find(api.get_version, "ncclGetVersion");
+  functions.find(api.get_unique_id, "ncclGetUniqueId");
+  functions.find(api.comm_init, "ncclCommInitRankConfig");
+  functions.find(api.comm_finalize, "ncclCommFinalize");
+  functions.find(api.comm_abort, "ncclCommAbort");
+  functions.find(api.comm_error, "ncclCommGetAsyncError");
+  functions.find(api.error_text, "ncclGetErrorString");
+  functions.find(api.last_error, "ncclGetLastError");
+  functions.find(api.group_start, "ncclGroupStart");
+  functions.find(api.group_end, "ncclGroupEnd");
+  functions.find(api.all_reduce, "ncclAllReduce");
+  functions.find(api.reduce, "ncclReduce");
+  functions.find(api.reduce_scatter, "ncclReduceScatter");
+  functions.find(api.all_gather, "ncclAllGather");
+  functions.find(api.broadcast, "ncclBroadcast");
+  functions.find(api.send, "ncclSend");
+  functions.find(api.receive, "ncclRecv");
+  return functions.missing();
 }
 
 // The version is looked at first: an old NCCL lacks functions.
