@@ -73,6 +73,9 @@ TEST(Nccl, FactorsAveragesAndOperationsHaveTheBitsOfTheHost) {
         call.spec.prescale = factor;
         call.spec.postscale = 1.0 / factor;
         expect_bits_of_host(session, call);
+        call.spec.dtype = DType::kInt32;  // of the same bytes; NCCL has no factors
+        call.spec.name += " of integers";
+        expect_bits_of_host(session, call);
       }
     }
     meet(session);
@@ -296,7 +299,7 @@ std::shared_ptr<Work> submit_sum(Session& session, const std::string& name, Devi
 
 // The last bytes of a rank may be on the way when it leaves.
 TEST(Nccl, ARankThatLeavesAtOnceLeavesTheOthersTheirResults) {
-  ::setenv("HORO_FAKE_NCCL_PROXY_US", "50000", 1);
+  ::setenv("HORO_FAKE_NCCL_SLOW", "1", 1);
   const auto thrown = run_nccl(3, [](Session& session) {
     const int rank = session.topology().rank;
     const CudaStream stream = make_stream();
@@ -308,7 +311,7 @@ TEST(Nccl, ARankThatLeavesAtOnceLeavesTheOthersTheirResults) {
     EXPECT_TRUE(session.wait(std::span(&work, 1), Clock::now() + 20s));
     work->outcome();
   });
-  ::unsetenv("HORO_FAKE_NCCL_PROXY_US");
+  ::unsetenv("HORO_FAKE_NCCL_SLOW");
   EXPECT_THAT(thrown, Each(""));
 }
 

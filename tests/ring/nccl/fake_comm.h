@@ -147,7 +147,8 @@ void connect_all(Comm& comm) {
     for (int rank = 0; rank < comm.rank; ++rank) comm.sockets[static_cast<std::size_t>(rank)] = connect_to(comm, rank);
     accept_all(comm, listener, comm.size - comm.rank - 1);
     comm.proxy_thread = std::jthread([&comm] {
-      const long pause_us = nccl_number_from("HORO_FAKE_NCCL_PROXY_US", 100);
+      const bool is_slow = comm.rank == nccl_number_from("HORO_FAKE_NCCL_SLOW", -1);
+      const long pause_us = is_slow ? 200'000 : 100;
       while (!comm.is_aborted) nap(pause_us), comm.proxy.send_some();
     });
     comm.state = kSuccess;

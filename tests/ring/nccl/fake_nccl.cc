@@ -8,7 +8,7 @@
 // - A collective with a rank that is gone never ends, but for an abort; then its output is garbage.
 //
 // HORO_FAKE_NCCL_VERSION (default 22907) is its version. HORO_FAKE_NCCL_STUCK=3 lets the third operation of each
-// communicator of this process never end.
+// communicator of this process never end. With HORO_FAKE_NCCL_SLOW=1 the network of member 1 takes 200 ms.
 
 #include <cstdarg>
 #include <cstddef>
