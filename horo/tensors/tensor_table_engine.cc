@@ -286,12 +286,12 @@ void TensorTable::end_failed() noexcept {
   for (TensorRecord& record : tensors_.records()) {
     if (record.is_in_flight()) fail_in_flight(record);
   }
-  in_flight_ = 0;
 }
 
 void TensorTable::fail_in_flight(TensorRecord& record) noexcept {
   record.item.work->fail(closed_);
   record.item.work = nullptr;
+  --in_flight_;
 }
 
 }  // namespace horo
