@@ -26,9 +26,9 @@ bool is_elastic(const Config& config) {
 std::unique_ptr<DeviceRunner> make_devices(const LaneContext& context, const std::vector<int>& ranks,
                                            JobRecorder& recorder, StopSignal& stop) {
   if (context.turns == nullptr) return nullptr;
+  const bool retains = is_elastic(context.config);
   return std::make_unique<DeviceRunner>(
-      DeviceRunnerContext{context.config, context.transport, *context.turns, context.tensor_table, recorder, stop},
-      ranks);
+      DeviceRunnerContext{context.config, context.transport, *context.turns, recorder, stop, retains}, ranks);
 }
 
 std::unique_ptr<Delivery> make_delivery(const LaneContext& context, const DeliveryContext& objects) {
@@ -47,13 +47,15 @@ CollectiveRunner::CollectiveRunner(const LaneContext& context, Members members, 
       staging_(groups_.all(), stop_),
       recorder_(context.timeline),
       devices_(make_devices(context, groups_.members().ranks, recorder_, stop_)),
-      delivery_(make_delivery(context, {context.tensor_table, groups_, buckets_, staging_, recorder_})) {}
+      delivery_(
+          make_delivery(context, {context.tensor_table, groups_, buckets_, staging_, recorder_, devices_.get()})) {}
 
 // Members that share memory reach a small collective at about the same time. Code of users (custom operations, codecs)
 // runs in the lane's thread only.
 bool CollectiveRunner::is_short(const Job& job) const {
   const TensorSpec& spec = *job.first().spec;
-  const bool is_long = Staging::needs(job) || spec.op == ReduceOp::kCustom || runs_by_tensor(spec);
+  const bool waits_for_devices = devices_ && devices_->holds_results();
+  const bool is_long = Staging::needs(job) || waits_for_devices || spec.op == ReduceOp::kCustom || runs_by_tensor(spec);
   if (!is_shared_memory_ || is_long) return false;
   return is_at_most(*job.items, kShortBytes);
 }
@@ -63,12 +65,22 @@ void CollectiveRunner::run(const Job& job) {
   const Participants participants = participants_of(job);
   if (!Staging::needs(job)) {
     run(job, participants);
-  } else if (!devices_ || !devices_->run(job, participants, collective_of(job, participants))) {
+  } else if (!run_on_device(job, participants)) {
     const Job on_host = staging_.copy_in(job, participants);
     recorder_.mark(Phase::kPack);
     run(on_host, participants);
   }
   recorder_.end(job);
+}
+
+bool CollectiveRunner::run_on_device(const Job& job, const Participants& participants) {
+  if (!devices_) return false;
+  const Collective collective = collective_of(job, participants);
+  JobResult result{job.items};
+  result.on_device = devices_->run(job, participants, collective);
+  if (!result.on_device) return false;
+  delivery_->deliver(job, participants, collective, std::move(result));
+  return true;
 }
 
 bool CollectiveRunner::watch_devices() {

@@ -70,6 +70,7 @@ class CollectiveRunner {
 
  private:
   void run(const Job& job, const Participants& participants);
+  bool run_on_device(const Job& job, const Participants& participants);
   Participants participants_of(const Job& job);
   Collective collective_of(const Job& job, const Participants& participants) const;
   JobResult run_apart(const Job& job, const Participants& participants, Collective collective);

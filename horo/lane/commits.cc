@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "horo/base/fail_point.h"
+
 namespace horo {
 namespace {
 
@@ -19,11 +21,15 @@ FailurePtr move_to_caller(const Item& item, Outcome& outcome) {
 
 }  // namespace
 
+bool Commits::commits(const Job& job) {
+  const TensorSpec& spec = *job.first().spec;
+  return spec.kind == CollectiveKind::kBarrier || spec.round_stream == 0;
+}
+
 bool Commits::complete(const Job& job, JobResult result) {
   completed_ = job.release.number;
   const TensorSpec& spec = *job.first().spec;
-  const bool commits = spec.kind == CollectiveKind::kBarrier || spec.round_stream == 0;
-  if (!commits) {
+  if (!commits(job)) {
     rounds_[spec.round_stream].push_back(std::move(result));
     return false;
   }
@@ -77,17 +83,31 @@ void Commits::count_commit() {
 
 // The works end after the last write to their memory.
 void Commits::deliver_one(JobResult& held) {
+  if (held.on_device) return deliver_on_device(held);
   if (!held.failure) copy_results(held);
-  held.shards.is_empty() ? buckets_.give_back(std::move(held.memory))
-                         : buckets_.give_back_shard(std::move(held.memory));
+  held.shards.is_empty() ? context_.buckets.give_back(std::move(held.memory))
+                         : context_.buckets.give_back_shard(std::move(held.memory));
   if (!held.failure) held.failure = move_to_caller(held.items->front(), held.outcome);
-  held.failure ? staging_.drop(*held.items) : staging_.copy_out(*held.items, held.outcome);
+  held.failure ? context_.staging.drop(*held.items) : context_.staging.copy_out(*held.items, held.outcome);
   end(held);
+}
+
+// The Works are issued: the last copies are enqueued.
+void Commits::deliver_on_device(JobResult& held) {
+  DeviceResults& results = context_.devices->results();
+  if (held.failure) {
+    results.drop(std::move(*held.on_device));
+    return end(held);
+  }
+  const std::shared_ptr<const DeviceEvent> event = results.deliver(std::move(*held.on_device));
+  fail_point("device.delivered");
+  context_.tensor_table.retire_issued(held.items);
+  Work::issue_all(*held.items, event);
 }
 
 void Commits::end(JobResult& held) {
   const std::vector<Item>& items = *held.items;
-  tensor_table_.retire(items);
+  context_.tensor_table.retire(items);
   if (!held.failure && !held.outcome.absent && items.size() > 1) return Work::finish_all(items);
   for (const Item& item : items) {
     if (held.failure) {

@@ -18,11 +18,14 @@ namespace horo {
 // The thread that runs the lane's tasks, or the engine's when that has ended.
 class Commits {
  public:
-  Commits(TensorTable& tensor_table, Buckets& buckets, Staging& staging, Counters& counters)
-      : tensor_table_(tensor_table), buckets_(buckets), staging_(staging), counters_(counters) {}
+  Commits(const DeliveryContext& context, Counters& counters) : context_(context), counters_(counters) {}
 
-  // The collective is complete on this rank. True: it commits by itself or, as the barrier of a round, with all that is
-  // held of the round: the caller runs the commit's barrier, and then deliver(). False: it is held.
+  // Whether the job commits by itself or, as the barrier of a round, with all that is held of the round. What it
+  // commits must be complete before complete().
+  static bool commits(const Job& job);
+
+  // The collective is complete on this rank, or enqueued on a device if it does not commit. True: it commits, and the
+  // caller runs the commit's barrier, and then deliver(). False: it is held.
   bool complete(const Job& job, JobResult result);
   // Works of a round that end without a result.
   void hold(JobResult result);
@@ -40,12 +43,11 @@ class Commits {
  private:
   void count_commit();
   void deliver_one(JobResult& held);
+  void deliver_on_device(JobResult& held);
   void copy_results(const JobResult& held);
   void end(JobResult& held);
 
-  TensorTable& tensor_table_;
-  Buckets& buckets_;
-  Staging& staging_;
+  const DeliveryContext context_;
   Counters& counters_;
   std::uint64_t completed_ = 0;
   std::map<std::uint64_t, std::vector<JobResult>> rounds_;  // by round stream

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "horo/base/failure.h"
 #include "horo/lane/buckets.h"
+#include "horo/lane/device_runner.h"
 #include "horo/lane/ending.h"
 #include "horo/lane/job.h"
 #include "horo/lane/job_recorder.h"
@@ -25,6 +27,8 @@ struct JobResult {
   std::size_t bytes = 0;      // of all results in `memory`, if it is no shard
   Outcome outcome = {};       // of a single item; absent: of all items
   FailurePtr failure = {};    // the works fail
+  // The collective is enqueued, and its results are on a device.
+  std::optional<DeviceResult> on_device = {};
 };
 
 // The collective that commits: its number, and the ranks that take part; empty: all members of the set.
@@ -40,6 +44,7 @@ struct DeliveryContext {
   Buckets& buckets;
   Staging& staging;
   JobRecorder& recorder;
+  DeviceRunner* devices = nullptr;  // null: tensors on devices go by way of the host
 };
 
 // The thread that runs the lane's tasks. Functions that run collectives throw what Group::run throws; deliver()
@@ -57,8 +62,8 @@ class Delivery {
   virtual JobResult reduce_bucket(const Job& job, const Participants& participants, Collective collective) = 0;
   // The items of a job that is no bucket, with `out` set to where their results are written; `result` owns that memory.
   virtual ItemList outputs(const Job& job, const Participants& participants, JobResult& result) = 0;
-  // The collective is complete on this rank, except for a barrier, which is run here. The job's Works end, now or when
-  // it is committed.
+  // The collective is complete on this rank, or enqueued on a device, except for a barrier, which is run here. The
+  // job's Works end or are issued, now or when it is committed.
   virtual void deliver(const Job& job, const Participants& participants, const Collective& collective,
                        JobResult result) = 0;
   // Works that end without a collective.

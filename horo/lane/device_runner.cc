@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "horo/base/error.h"
+#include "horo/base/fail_point.h"
 #include "horo/base/say.h"
 #include "horo/tensors/spec_check.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};  // between two looks at an event
+constexpr std::chrono::microseconds kLongestResultPause{100};
 constexpr std::chrono::milliseconds kLookPause{20};
 constexpr std::chrono::seconds kLeftPatience{5};
 
@@ -52,95 +54,105 @@ bool may_run(const Job& job) {
 }
 
 // Of a bucket, each tensor is in its own place, in and out.
-std::size_t in_bytes(const Item& item, const Collective& collective, int rank) {
+std::size_t in_bytes_of(const Item& item, const Collective& collective, int rank) {
   const bool reads = collective.kind != CollectiveKind::kBroadcast || collective.root == rank;
   return reads && !item.submission.absent ? item.bytes : 0;
 }
 
+// The copies of the tensors to this memory, and from it.
+std::vector<CopyRow> rows_in_of(const std::vector<Item>& items, std::byte* to, const Collective& c,
+                                const Participants& participants) {
+  std::vector<CopyRow> rows;
+  for (const Item& item : items) {
+    rows.push_back({item.submission.in, to, in_bytes_of(item, c, participants.group.rank())});
+    to += item.bytes;
+  }
+  return rows;
+}
+
+std::vector<CopyRow> rows_out_of(const std::vector<Item>& items, const std::byte* from,
+                                 const Participants& participants) {
+  std::vector<CopyRow> rows;
+  for (const Item& item : items) {
+    rows.push_back({from, item.submission.out, out_bytes_of(item, participants)});
+    from += item.bytes;
+  }
+  return rows;
+}
+
 }  // namespace
 
-bool DeviceRunner::run(const Job& job, const Participants& participants, const Collective& like) {
-  if (job.turn == 0) return false;
+std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants& participants,
+                                              const Collective& like) {
+  if (job.turn == 0) return std::nullopt;
   const DeviceTurns::Turn turn(context_.turns, job.turn);
-  if (!may_run(job)) return false;
+  if (!may_run(job)) return std::nullopt;
   Collective collective = like;
   collective.counts = counts_of(job, participants);
   const CudaDevice first = job.first().submission.ready->device();
   const OnDevice on_first(first);
   DeviceGroup* const group = groups_.of(participants, like, first);
-  if (group == nullptr || !group->takes(collective)) return false;
+  if (group == nullptr || !group->takes(collective)) return std::nullopt;
   const OnDevice here(group->device());
   DeviceStream& stream = turn.stream_of(group->device());
   for (const Item& item : *job.items) item.submission.ready->hold_up(group->device(), stream.handle());
   begun_ = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
-  const bool is_packed = place(job, participants, collective, stream);
+  Places places = place(job, participants, collective, stream);
+  collective.in = places.in;
+  collective.out = places.out;
+  stream.copy_rows(places.rows_in, places.is_here);
   context_.recorder.mark(Phase::kPack);
   group->enqueue(collective, stream);
+  fail_point("device.enqueued");
   context_.recorder.mark(Phase::kTransfer);
-  if (is_packed) unpack(job, participants, collective, stream);
-  issue(job.items, stream);
-  context_.recorder.mark(Phase::kUnpack);
-  return true;
-}
-
-// Sets the buffers: the memory of the tensors where it is one piece on the group's device, else a copy (true).
-bool DeviceRunner::place(const Job& job, const Participants& participants, Collective& c, DeviceStream& stream) {
-  const CudaDevice& device = stream.device();
-  const std::vector<Item>& items = *job.items;
-  const std::size_t in = bytes_of(items);
-  const std::size_t out = items.size() > 1 ? in : out_bytes_of(items.front(), participants);
-  const bool is_here = std::ranges::all_of(items, [&](const Item& item) { return is_on(item, device); });
-  const Submission& only = items.front().submission;
-  if (is_here && items.size() == 1) {
-    c.in = buffer_of(only.absent ? only.out : only.in, in);
-    c.out = buffer_of(only.out, out);
-    return false;
-  }
-  if (std::byte* const memory = is_here ? contiguous_memory(items) : nullptr) {
-    c.in = c.out = buffer_of(memory, in);
-    return false;
-  }
-  if (!bucket_) bucket_ = std::make_unique<DeviceScratch>(device);
-  const bool is_apart = c.kind == CollectiveKind::kReduceScatter;
-  std::byte* at = bucket_->at_least(is_apart ? aligned(in) + out : in);
-  c.in = buffer_of(at, in);
-  c.out = is_apart ? buffer_of(at + aligned(in), out) : c.in;
-  std::vector<CopyRow> rows;
-  for (const Item& item : items) {
-    rows.push_back({item.submission.in, at, in_bytes(item, c, participants.group.rank())});
-    at += item.bytes;
-  }
-  copy(rows, is_here, stream);
-  return true;
-}
-
-void DeviceRunner::unpack(const Job& job, const Participants& participants, const Collective& c, DeviceStream& stream) {
-  const std::byte* at = c.out.data;
-  bool is_here = true;
-  std::vector<CopyRow> rows;
-  for (const Item& item : *job.items) {
-    rows.push_back({at, item.submission.out, out_bytes_of(item, participants)});
-    at += item.bytes;
-    is_here = is_here && is_on(item, stream.device());
-  }
-  copy(rows, is_here, stream);
-}
-
-// A kernel reads and writes the memory of its own device.
-void DeviceRunner::copy(const std::vector<CopyRow>& rows, bool is_here, DeviceStream& stream) {
-  const CudaDevice& device = stream.device();
-  const CudaApi& api = device.api();
-  if (is_here && rows.size() > 1 && api.copy_rows(rows.data(), rows.size(), stream.handle()) == 0) return;
-  for (const CopyRow& row : rows) {
-    if (row.bytes > 0) stream.copy_on_device(row.to, row.from, row.bytes);
-  }
-}
-
-// A retired tensor may be submitted again at once: what is enqueued for it then follows on the stream.
-void DeviceRunner::issue(const ItemList& items, DeviceStream& stream) {
+  if (!context_.retains) stream.copy_rows(places.rows_out, places.is_here);
   last_ = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
-  context_.tensor_table.retire_issued(items);
-  Work::issue_all(*items, last_);
+  context_.recorder.mark(Phase::kUnpack);
+  if (!context_.retains) return DeviceResult{last_};
+  holds_results_.store(true, std::memory_order_relaxed);
+  return DeviceResult{last_, places.held.data, places.held.bytes, std::move(places.rows_out), places.is_here};
+}
+
+// The memory of the tensors where it is one piece on the group's device, and may be written; else other memory, with
+// copies to it and from it. A retained result is never in the callers' memory, but for that of a broadcast's source.
+DeviceRunner::Places DeviceRunner::place(const Job& job, const Participants& participants, const Collective& c,
+                                         DeviceStream& stream) {
+  const std::vector<Item>& items = *job.items;
+  const Submission& only = items.front().submission;
+  const bool is_single = items.size() == 1, is_apart = c.kind == CollectiveKind::kReduceScatter;
+  const std::size_t in = bytes_of(items), out = is_single ? out_bytes_of(items.front(), participants) : in;
+  Places places;
+  places.is_here = std::ranges::all_of(items, [&](const Item& item) { return is_on(item, stream.device()); });
+  std::byte* const piece = is_single || !places.is_here ? nullptr : contiguous_memory(items);
+  const bool is_packed = !places.is_here || (is_single ? context_.retains && only.absent : piece == nullptr);
+  const bool is_held = context_.retains && !(is_single && is_source_in_place(items.front(), participants.group));
+  const void* from = is_single ? (only.absent ? only.out : only.in) : piece;
+  void* to = is_single ? only.out : piece;
+  if (is_packed) {
+    std::byte* const memory = take(is_apart ? aligned(in) + out : std::max(in, out), stream, places);
+    from = memory;
+    to = is_apart ? memory + aligned(in) : memory;
+    places.rows_in = rows_in_of(items, memory, c, participants);
+  } else if (is_held) {
+    to = take(out, stream, places);
+  }
+  if (is_packed || is_held) places.rows_out = rows_out_of(items, static_cast<const std::byte*>(to), participants);
+  places.in = buffer_of(from, in);
+  places.out = buffer_of(to, out);
+  return places;
+}
+
+std::byte* DeviceRunner::take(std::size_t bytes, DeviceStream& stream, Places& places) {
+  if (bytes == 0) return nullptr;
+  if (context_.retains) return (places.held = results_.take(bytes, stream)).data;
+  if (!bucket_) bucket_ = std::make_unique<DeviceScratch>(stream.device());
+  return bucket_->at_least(bytes);
+}
+
+void DeviceRunner::wait_for_results() {
+  for (Duration pause = kFirstPause; watch(); pause = std::min<Duration>(2 * pause, kLongestResultPause)) {
+    context_.stop.pause(pause);
+  }
 }
 
 bool DeviceRunner::watch() {
@@ -175,7 +187,8 @@ void DeviceRunner::finish() {
     context_.stop.pause(pause);
     pause = std::min<Duration>(2 * pause, kLongestPause);
   }
-  groups_.finalize();
+  while (!results_.is_idle()) context_.stop.pause(kFirstPause);
+  if (!context_.retains) groups_.finalize();  // a result that is delivered is there on all ranks
 }
 
 void DeviceRunner::close() noexcept {

@@ -1,17 +1,18 @@
-// DeviceRunner: runs collectives of device tensors on the devices, without a wait for them: a Work is issued when its
-// collective is enqueued. It is the way of static jobs. What it does not take goes by way of the host (Staging).
+// DeviceRunner: runs collectives of device tensors on the devices, without a wait for them. What it does not take goes
+// by way of the host (Staging).
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "horo/lane/device_groups.h"
+#include "horo/lane/device_results.h"
 #include "horo/lane/device_turns.h"
 #include "horo/lane/job.h"
 #include "horo/lane/job_recorder.h"
-#include "horo/tensors/tensor_table.h"
 #include "ring/cuda/device_memory.h"
 
 namespace horo {
@@ -21,9 +22,10 @@ struct DeviceRunnerContext {
   const Config& config;
   Transport& transport;
   DeviceTurns& turns;
-  TensorTable& tensor_table;
   JobRecorder& recorder;
   StopSignal& stop;
+  // Inputs stay intact: a result is held apart from the callers' memory until results().deliver(). In an elastic job.
+  bool retains = false;
 };
 
 // The thread that runs the lane's tasks.
@@ -33,9 +35,14 @@ class DeviceRunner {
   DeviceRunner(const DeviceRunnerContext& context, std::vector<int> ranks)
       : context_(context), ranks_(std::move(ranks)), groups_(context.config, context.stop) {}
 
-  // Enqueues the job's collective, and issues its Works. False, on all members: the job goes by way of the host.
-  // Throws std::runtime_error (CUDA, NCCL), ShutDown, and what DeviceGroups::of() throws.
-  bool run(const Job& job, const Participants& participants, const Collective& like);
+  // Enqueues the job's collective. Nothing, on all members: the job goes by way of the host. Throws std::runtime_error
+  // (CUDA, NCCL), ShutDown, and what DeviceGroups::of() throws.
+  std::optional<DeviceResult> run(const Job& job, const Participants& participants, const Collective& like);
+  // Blocks until what run() has returned so far is complete. Throws as watch(), and ShutDown.
+  void wait_for_results();
+  DeviceResults& results() { return results_; }
+  // run() has returned results that are held apart. Any thread.
+  bool holds_results() const { return holds_results_.load(std::memory_order_relaxed); }
   // While devices are at work: throws what keeps them from their end, PeerLost (a rank has left the job) or
   // std::runtime_error (CUDA, NCCL). False: nothing is at work.
   bool watch();
@@ -47,11 +54,16 @@ class DeviceRunner {
   void close() noexcept;
 
  private:
-  bool place(const Job& job, const Participants& participants, Collective& collective, DeviceStream& stream);
-  void unpack(const Job& job, const Participants& participants, const Collective& collective, DeviceStream& stream);
-  void copy(const std::vector<CopyRow>& rows, bool is_here, DeviceStream& stream);
-  void issue(const ItemList& items, DeviceStream& stream);
+  // Where a collective reads and writes.
+  struct Places {
+    Buffer in, out;
+    DeviceResults::Memory held = {};                   // none: the results are in the callers' memory afterwards
+    std::vector<CopyRow> rows_in = {}, rows_out = {};  // copies before and after it
+    bool is_here = true;                               // all memory of the callers is of the group's device
+  };
 
+  Places place(const Job& job, const Participants& participants, const Collective& collective, DeviceStream& stream);
+  std::byte* take(std::size_t bytes, DeviceStream& stream, Places& places);
   void check_ranks();
 
   const DeviceRunnerContext context_;
@@ -60,8 +72,10 @@ class DeviceRunner {
   TimePoint looked_ = {};                     // when check_ranks() last looked
   std::optional<TimePoint> left_;             // when a rank was first seen to have left while devices are at work
   std::shared_ptr<const DeviceEvent> last_;   // of the last job
-  std::shared_ptr<const DeviceEvent> begun_;  // complete when the callers\' streams let the last job begin
+  std::shared_ptr<const DeviceEvent> begun_;  // complete when the callers' streams let the last job begin
   std::unique_ptr<DeviceScratch> bucket_;     // of the lane's jobs, one after the other on their stream
+  DeviceResults results_;
+  std::atomic<bool> holds_results_ = false;
 };
 
 }  // namespace horo

@@ -27,10 +27,15 @@ ItemList InPlaceDelivery::outputs(const Job& job, const Participants& /*particip
   return job.items;
 }
 
-// A retired tensor may be submitted again at once, so it is retired before its Work is finished. Nothing may throw
-// between the two, because the tensor table does not hold the Work any more.
+// A retired tensor may be submitted again at once, so it is retired before its Work is finished or issued; what is
+// enqueued for it then follows on the stream. Nothing may throw between the two, because the tensor table does not hold
+// the Work any more.
 void InPlaceDelivery::deliver(const Job& job, const Participants& participants, const Collective& collective,
                               JobResult result) {
+  if (result.on_device) {
+    context_.tensor_table.retire_issued(job.items);
+    return Work::issue_all(*job.items, result.on_device->done);
+  }
   if (collective.kind == CollectiveKind::kBarrier) {
     participants.group.run(collective);
     context_.recorder.mark(Phase::kTransfer);

@@ -234,6 +234,11 @@ std::size_t out_bytes_of(const Item& item, const Participants& participants) {
   }
 }
 
+bool is_source_in_place(const Item& item, const Group& group) {
+  const bool is_source = item.spec->kind == CollectiveKind::kBroadcast && item.spec->root == group.rank();
+  return is_source && item.submission.in == item.submission.out;
+}
+
 std::string too_small_text(const Item& item, std::size_t bytes) {
   return std::string(name_of(item.spec->kind)) + " of tensor '" + item.spec->name + "': the result has " +
          std::to_string(bytes) + " bytes, out has room for " + std::to_string(item.submission.out_bytes) +

@@ -51,6 +51,8 @@ Outcome run_item(const Item& item, const Collective& like, const Participants& p
 
 // The bytes that the item's collective writes to Submission::out on this rank; 0 where the size of the result varies.
 std::size_t out_bytes_of(const Item& item, const Participants& participants);
+// The result of a broadcast is in the memory of its source already.
+bool is_source_in_place(const Item& item, const Group& group);
 std::string too_small_text(const Item& item, std::size_t bytes);
 
 // The group does not write to a buffer that is used as `in` only.

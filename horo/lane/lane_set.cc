@@ -25,9 +25,8 @@ std::uint32_t place_of(const Item& item) {
   return is_about_sets ? kNoLane : item.spec->set;
 }
 
-// Results on devices are in place, so they are for static jobs alone.
 std::unique_ptr<DeviceTurns> make_turns(const Config& config) {
-  return config.min_np > 0 || config.gpu_backend == "host" ? nullptr : std::make_unique<DeviceTurns>();
+  return config.gpu_backend == "host" ? nullptr : std::make_unique<DeviceTurns>();
 }
 
 LaneContext with_turns(LaneContext context, DeviceTurns* turns) {

@@ -27,12 +27,6 @@ bool is_of_round(const Item& item) {
   return item.spec->round_stream != 0;
 }
 
-// The result of a broadcast is in the caller's memory already.
-bool is_source_in_place(const Item& item, const Group& group) {
-  const bool is_source = item.spec->kind == CollectiveKind::kBroadcast && item.spec->root == group.rank();
-  return is_source && item.submission.in == item.submission.out;
-}
-
 // The bytes of the item's result that are written apart from the caller's memory.
 std::size_t apart_bytes_of(const Item& item, const Participants& participants) {
   return is_source_in_place(item, participants.group) ? 0 : out_bytes_of(item, participants);
@@ -113,6 +107,10 @@ ItemList RetainedDelivery::outputs(const Job& job, const Participants& participa
 // The barrier of the commit is the barrier of the job, too.
 void RetainedDelivery::deliver(const Job& job, const Participants& participants, const Collective& collective,
                                JobResult result) {
+  if (context_.devices != nullptr && context_.devices->holds_results() && Commits::commits(job)) {
+    context_.devices->wait_for_results();
+    fail_point("device.passed");
+  }
   fail_point("lane.reduced");
   if (!commits_.complete(job, std::move(result))) return;
   fail_point("lane.complete");

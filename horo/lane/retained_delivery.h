@@ -11,7 +11,7 @@ namespace horo {
 class RetainedDelivery final : public Delivery {
  public:
   RetainedDelivery(const DeliveryContext& context, Counters& counters)
-      : context_(context), commits_(context.tensor_table, context.buckets, context.staging, counters) {}
+      : context_(context), commits_(context, counters) {}
 
   bool is_bucket(const Job& job, const Participants& participants, const Collective& collective) const override;
   bool is_packed(std::span<const Item> items, const Collective& like) const override;

@@ -270,6 +270,7 @@ bool TensorTable::fail_all() noexcept {
       has_issued = true;  // a part of it may be on the device
     }
   }
+  if (config_.min_np > 0) return has_issued;  // what is issued is committed, and ends by itself
   for (const ItemList& items : issued_) {
     for (const Item& item : *items) has_issued = item.work->begin_failure(closed_) || has_issued;
   }

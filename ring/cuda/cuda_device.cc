@@ -81,6 +81,13 @@ void DeviceStream::copy_on_device(void* to, const void* from, std::size_t bytes)
   device_.check(device_.api().copy_on_device(to, from, bytes, stream_), "copying on the device");
 }
 
+void DeviceStream::copy_rows(const std::vector<CopyRow>& rows, bool is_here) {
+  if (is_here && rows.size() > 1 && device_.api().copy_rows(rows.data(), rows.size(), stream_) == 0) return;
+  for (const CopyRow& row : rows) {
+    if (row.bytes > 0) copy_on_device(row.to, row.from, row.bytes);
+  }
+}
+
 void DeviceStream::finish() {
   DeviceEvent(device_, stream_).wait();
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "horo/base/config.h"
 #include "horo/base/forked.h"
@@ -88,6 +89,8 @@ class DeviceStream {
   void copy_to_host(void* to, const void* from, std::size_t bytes);
   void copy_to_device(void* to, const void* from, std::size_t bytes);
   void copy_on_device(void* to, const void* from, std::size_t bytes);
+  // The same for several, by a kernel if all of their memory is of this device. Their memory does not overlap.
+  void copy_rows(const std::vector<CopyRow>& rows, bool is_here);
   // Blocks until everything on the stream has ended.
   void finish();
 

@@ -11,25 +11,33 @@ constexpr std::size_t kLeastBytes = 1 << 20;
 
 }  // namespace
 
+std::byte* DeviceBlocks::add(std::size_t bytes) {
+  blocks_.reserve(blocks_.size() + 1);
+  void* memory = nullptr;
+  device_.check(device_.api().allocate_blocking(&memory, bytes),
+                say("allocating ", bytes, " bytes for buckets (HORO_BUCKET_BYTES)").c_str());
+  blocks_.push_back(static_cast<std::byte*>(memory));
+  return blocks_.back();
+}
+
+void DeviceBlocks::free() noexcept {
+  if (blocks_.empty()) return;
+  device_.free_on([this](const CudaApi& api) {
+    for (std::byte* const memory : blocks_) api.free_blocking(memory);
+  });
+  blocks_.clear();
+}
+
 std::byte* DeviceScratch::at_least(std::size_t bytes) {
   if (bytes <= bytes_ && data_ != nullptr) return data_;
   const std::size_t room = std::max({bytes, 2 * bytes_, kLeastBytes});
-  all_.reserve(all_.size() + 1);
-  void* memory = nullptr;
-  device_.check(device_.api().allocate_blocking(&memory, room),
-                say("allocating ", room, " bytes for buckets (HORO_BUCKET_BYTES)").c_str());
-  data_ = static_cast<std::byte*>(memory);
-  all_.push_back(data_);
+  data_ = blocks_.add(room);
   bytes_ = room;
   return data_;
 }
 
 void DeviceScratch::free() noexcept {
-  if (all_.empty()) return;
-  device_.free_on([this](const CudaApi& api) {
-    for (std::byte* const memory : all_) api.free_blocking(memory);
-  });
-  all_.clear();
+  blocks_.free();
   data_ = nullptr;
   bytes_ = 0;
 }

@@ -1,4 +1,4 @@
-// DeviceScratch: memory of a device that grows with what is asked for.
+// Memory of a device: DeviceBlocks, and DeviceScratch, which grows with what is asked for.
 #pragma once
 
 #include <cstddef>
@@ -8,28 +8,42 @@
 
 namespace horo {
 
-// One thread at a time. What uses the memory is on one stream.
+// All blocks are freed together, at the end: to free memory waits for all work of the device, which may wait for a rank
+// that is lost. One thread at a time.
+class DeviceBlocks {
+ public:
+  explicit DeviceBlocks(const CudaDevice& device) : device_(device) {}
+  ~DeviceBlocks() { free(); }
+  DeviceBlocks(const DeviceBlocks&) = delete;
+  DeviceBlocks& operator=(const DeviceBlocks&) = delete;
+
+  // A block of undefined content. With the device as the current one. Throws std::runtime_error: the device has no
+  // memory left.
+  std::byte* add(std::size_t bytes);
+  // Frees all of them. Blocks until the device is idle.
+  void free() noexcept;
+
+ private:
+  const CudaDevice device_;
+  std::vector<std::byte*> blocks_;
+};
+
+// What uses the memory is on one stream. One thread at a time.
 class DeviceScratch {
  public:
-  explicit DeviceScratch(const CudaDevice& device) : device_(device) {}
-  ~DeviceScratch() { free(); }
-  DeviceScratch(const DeviceScratch&) = delete;
-  DeviceScratch& operator=(const DeviceScratch&) = delete;
+  explicit DeviceScratch(const CudaDevice& device) : blocks_(device) {}
 
   // Memory of at least these bytes, of undefined content; that of an earlier call stays valid for what is enqueued. It
-  // grows by doubling, and what is too small is freed at the end: to free memory waits for all work of the device,
-  // which may wait for a rank that is lost. With the device as the current one. Throws std::runtime_error: the device
-  // has no memory left.
+  // grows by doubling. As DeviceBlocks::add().
   std::byte* at_least(std::size_t bytes);
   std::byte* data() const { return data_; }
   // Frees all of it. Blocks until the device is idle.
   void free() noexcept;
 
  private:
-  const CudaDevice device_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
-  std::vector<std::byte*> all_;
+  DeviceBlocks blocks_;
 };
 
 }  // namespace horo

@@ -1,13 +1,12 @@
-// A rank of an elastic job that checks every result against an oracle, and that can end itself at a fail point. Started
-// by horo run --min-np; tools/soaks/survive.py and tests/tools/test_survive.py drive it.
+// A rank of an elastic job that checks every result against an oracle, and that can end itself at a fail point.
+// tools/soaks/survive.py starts it: elastic_rank PROGRAM STEPS SEED
 //
-//   elastic_rank PROGRAM STEPS SEED
-//
-// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, shrinks, groups, failures, or mixed. TEST_KILL
-// and TEST_STOP: see kill_points.h. TEST_PAUSE_MS: after each step. TEST_RESULTS: a folder, in which each rank writes a
-// line per result of the world: its number, its members, and the hash of all results so far. A rank with a notice
-// leaves at the end of its step. At the end a rank prints one line: its number of results, their hash, the members of
-// each of them, the same for results in the set that shrinks if it is a member of it, and the longest step.
+// PROGRAM: plain, views, small, units, streams, rounds, singles, sets, shrinks, groups, failures, or mixed.
+// HORO_CUDA_LIBRARY: the fake of the plug-in; the tensors count as tensors of a device. TEST_KILL and TEST_STOP: see
+// kill_points.h. TEST_PAUSE_MS: after each step. TEST_RESULTS: a folder, in which each rank writes a line per result of
+// the world: its number, its members, and the hash of all results so far. A rank with a notice leaves at the end of its
+// step. At the end a rank prints one line: its number of results, their hash, the members of each of them, the same for
+// results in the set that shrinks if it is a member of it, and the longest step.
 #include <poll.h>
 
 #include <algorithm>
@@ -81,6 +80,8 @@ class Program {
   }
 
  private:
+  Submission of(Key key, const void* in, void* out) { return submission_of(session_, key, in, out); }
+  void run_one(const TensorSpec& spec, const void* in, void* out) { finish({session_.submit(spec, of(0, in, out))}); }
   bool is(const char* kind) const { return kind_ == kind || kind_ == "mixed"; }
   int draw(int below) { return static_cast<int>(random_() % static_cast<unsigned>(below)); }
 
@@ -95,6 +96,7 @@ class Program {
       spec.name = std::to_string(number) + "." + std::to_string(i);
       spec.op = ReduceOp::kAverage;
       spec.stepwise = true;
+      spec.device = kDevice;
       spec.shape = {static_cast<std::int64_t>(sizes[i])};
       spec.round_stream = number;
       if (is("units") && i < 4) {
@@ -109,6 +111,7 @@ class Program {
     mask.name = "mask " + std::to_string(number);
     mask.op = ReduceOp::kSum;
     mask.dtype = DType::kFloat64;
+    mask.device = kDevice;
     mask.stepwise = true;
     mask.round_stream = number;
     stream.mask = session_.declare(mask);
@@ -128,11 +131,11 @@ class Program {
     for (Tensor& tensor : stream.tensors) {
       tensor.what = stream.number << 16 | ++stream.values;
       for (std::size_t i = 0; i < tensor.own.size(); ++i) tensor.data[i] = value_of(id_, tensor.what, i);
-      if (!is("units")) works.push_back(session_.submit({tensor.key, tensor.data, tensor.data}));
+      if (!is("units")) works.push_back(session_.submit(of(tensor.key, tensor.data, tensor.data)));
     }
     if (is("units")) submit_units(stream, works);
     double mask = static_cast<double>(std::uint64_t{1} << id_);
-    works.push_back(session_.submit({stream.mask, &mask, &mask}));
+    works.push_back(session_.submit(of(stream.mask, &mask, &mask)));
     works.push_back(session_.submit({stream.commit}));
     finish(works);
     const auto members = static_cast<std::uint64_t>(mask);
@@ -147,7 +150,7 @@ class Program {
 
   void submit_units(const Stream& stream, std::vector<std::shared_ptr<Work>>& works) {
     std::vector<Submission> submissions;
-    for (const Tensor& tensor : stream.tensors) submissions.push_back({tensor.key, tensor.data, tensor.data});
+    for (const Tensor& tensor : stream.tensors) submissions.push_back(of(tensor.key, tensor.data, tensor.data));
     for (auto& work : session_.submit(submissions)) works.push_back(std::move(work));
   }
 
@@ -196,18 +199,20 @@ class Program {
     spec.set = set;
     spec.op = ReduceOp::kSum;
     spec.once = true;
-    if (kind != CollectiveKind::kBarrier) spec.shape = {1};
-    if (kind != CollectiveKind::kBarrier) spec.dtype = DType::kFloat64;
+    if (kind == CollectiveKind::kBarrier) return spec;
+    spec.shape = {1};
+    spec.dtype = DType::kFloat64;
+    spec.device = kDevice;
     if (kind == CollectiveKind::kBroadcast) spec.root = 0;
     return spec;
   }
 
   void run_singles(std::uint32_t set, Results& results, int step) {
     double mask = static_cast<double>(std::uint64_t{1} << id_);
-    session_.run(unnamed(CollectiveKind::kAllReduce, set), &mask, &mask);
+    run_one(unnamed(CollectiveKind::kAllReduce, set), &mask, &mask);
     results.add(static_cast<std::uint64_t>(mask), &mask, sizeof mask);
     const double mine = static_cast<double>(std::uint64_t{1} << id_);
-    const auto work = session_.submit(unnamed(CollectiveKind::kAllGather, set), &mine, nullptr);
+    const auto work = session_.submit(unnamed(CollectiveKind::kAllGather, set), of(0, &mine, nullptr));
     finish({work});
     std::uint64_t members = 0;
     for (std::size_t i = 0; i < work->outcome().bytes / sizeof(double); ++i) {
@@ -216,9 +221,9 @@ class Program {
       members |= static_cast<std::uint64_t>(one);
     }
     results.add(members, work->outcome().data.get(), work->outcome().bytes);
-    if (step % 3 == 0) session_.run(unnamed(CollectiveKind::kBarrier, set), nullptr, nullptr);
+    if (step % 3 == 0) run_one(unnamed(CollectiveKind::kBarrier, set), nullptr, nullptr);
     double from_root = step;
-    note(results, end_of([&] { session_.run(unnamed(CollectiveKind::kBroadcast, set), &from_root, &from_root); }));
+    note(results, end_of([&] { run_one(unnamed(CollectiveKind::kBroadcast, set), &from_root, &from_root); }));
   }
 
   // Tensors whose shapes differ between ranks; they run on a rank that is alone.
@@ -227,7 +232,7 @@ class Program {
     TensorSpec spec = unnamed(CollectiveKind::kAllReduce, 0);
     spec.shape = {id_ + 1};
     std::vector<std::shared_ptr<Work>> works;
-    for (int i = 0; i < kFailures; ++i) works.push_back(session_.submit(spec, data.data(), data.data()));
+    for (int i = 0; i < kFailures; ++i) works.push_back(session_.submit(spec, of(0, data.data(), data.data())));
     session_.wait(works, TimePoint::max());
     for (const auto& work : works) {
       const char end = end_of([&] { work->outcome(); });
@@ -244,7 +249,7 @@ class Program {
     double mask = static_cast<double>(std::uint64_t{1} << id_), from_root = step;
     std::vector<double> many(5'000, mask);
     const auto works = session_.submit(
-        Unit{"", specs, {{0, &mask, &mask}, {0, &from_root, &from_root}, {0, many.data(), many.data()}}});
+        Unit{"", specs, {of(0, &mask, &mask), of(0, &from_root, &from_root), of(0, many.data(), many.data())}});
     session_.wait(works, TimePoint::max());
     for (const auto& work : works) note(world_, end_of([&] { work->outcome(); }));
     if (ends_.ends_with("000")) {
@@ -334,16 +339,16 @@ class Program {
     TensorSpec spec = unnamed(CollectiveKind::kReduceScatter, shrinking_->set);
     spec.shape = {12};
     double part[12] = {};
-    note(in_set_, end_of([&] { session_.run(spec, rows.data(), part); }));
+    note(in_set_, end_of([&] { run_one(spec, rows.data(), part); }));
     spec.kind = CollectiveKind::kAllToAll;
-    note(in_set_, end_of([&] { session_.run(spec, rows.data(), nullptr); }));
+    note(in_set_, end_of([&] { run_one(spec, rows.data(), nullptr); }));
   }
 
   void run_in_set(int step) {
     if (!is_in_set_) return;
     try {
       double value = step;
-      session_.run(unnamed(CollectiveKind::kAllReduce, set_), &value, &value);
+      run_one(unnamed(CollectiveKind::kAllReduce, set_), &value, &value);
     } catch (const PeerLost&) {
       is_in_set_ = false;
     }

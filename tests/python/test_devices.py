@@ -43,11 +43,12 @@ def test_tensors_that_nccl_reduces_have_the_bits_of_the_cpu(run_program, fake_nc
     run_program("on_devices", 2, env=fake_nccl)
 
 
-def test_an_elastic_job_goes_on_without_lost_ranks_on_a_device(fake):
+def test_an_elastic_job_goes_on_without_lost_ranks_on_a_device(fake, fake_nccl):
     words = command(4, "elastic_training", deadline=TORCH_DEADLINE_S)
     on_cpu, _ = run(words)
-    on_device, _ = run(words, env=fake)
-    assert len(lines_of(on_cpu)) == 13 and lines_of(on_device) == lines_of(on_cpu)
+    by_host, _ = run(words, env=fake)
+    by_nccl, _ = run(words, env=fake_nccl)
+    assert len(lines_of(on_cpu)) == 13 and lines_of(by_host) == lines_of(by_nccl) == lines_of(on_cpu)
 
 
 def test_the_plug_in_itself_runs_over_a_fake_driver(root, fake_cuda):

@@ -27,7 +27,7 @@ from . import (
     zombies,
 )
 
-RUNNING = re.compile(r"lane\.|engine\.(submitted|report|released)$")  # reached in each step
+RUNNING = re.compile(r"lane\.|device\.|engine\.(submitted|report|released)$")  # reached in each step
 ONCE = re.compile(r"start\.|shutdown\.")
 LATEST_US = 400_000  # about the time of an undisturbed job
 AT_ONCE_US = 50_000
@@ -53,10 +53,11 @@ def add_arguments(parser):
         module.add_arguments(parser)
 
 
-def fail_points():
-    """The names in the sources of the session."""
+def fail_points(on_devices=False):
+    """The names in the sources of the session; those of devices only on request."""
     files = sorted((survivors.ROOT / "horo").rglob("*.cc"))
-    return sorted({name for file in files for name in re.findall(r'fail_point\("([\w.]+)"\)', file.read_text())})
+    names = {name for file in files for name in re.findall(r'fail_point\("([\w.]+)"\)', file.read_text())}
+    return sorted(name for name in names if on_devices or not name.startswith("device."))
 
 
 def is_of_change(point):
@@ -127,7 +128,7 @@ def run_all(options):
 
 
 def run_jobs(options):
-    points, rows, wrong, bad, hashed = fail_points(), {}, [], 0, 0
+    points, rows, wrong, bad, hashed = fail_points(options.devices), {}, [], 0, 0
     for number, job in enumerate(jobs(points, options)):
         outcome, found = run(job, options)
         found = found + survivors.faults(job, outcome, options)

@@ -36,6 +36,9 @@ def add_arguments(parser):
     parser.add_argument("--steps", type=int, default=12, help="steps of each job (default: 12)")
     parser.add_argument("--limit", type=float, default=10, help="longest job in seconds (default: 10)")
     parser.add_argument("--step-limit", type=float, default=5, help="longest step in seconds (default: 5)")
+    fake = ROOT / "build/release/tests/ring/libhoro_fake_cuda.so"
+    what = "tensors of the fake of a device, which the fake of NCCL reduces (LIBRARY: both)"
+    parser.add_argument("--devices", nargs="?", const=str(fake), default="", metavar="LIBRARY", help=what)
     parser.add_argument("--per-host", type=int, help="ranks per simulated host (default: all ranks on one host)")
     parser.add_argument("--horo", default=str(ROOT / "build/release/tools/horo/horo"), help="the horo executable")
     parser.add_argument("--rank", default=str(ROOT / "build/release/tests/horo/elastic_rank"), help="the rank program")
@@ -48,13 +51,15 @@ def command(job, options):
     return [options.horo, "run", "-n", str(job.size), "--min-np", "1", *job.options, *rank]
 
 
-def variables(job):
+def variables(job, options):
+    devices = ("HORO_CUDA_LIBRARY", "HORO_NCCL_LIBRARY") if options.devices else ()
     names = {"TEST_KILL": job.kills, "TEST_STOP": job.stops, **dict(job.more)}
+    names |= dict.fromkeys(devices, options.devices) | ({"HORO_GPU_BACKEND": "nccl"} if devices else {})
     return {name: value for name, value in names.items() if value}
 
 
 def command_line(job, options):
-    given = [f"{name}={value}" for name, value in variables(job).items()]
+    given = [f"{name}={value}" for name, value in variables(job, options).items()]
     return shlex.join(["env", *given, *command(job, options)])
 
 
@@ -63,7 +68,7 @@ def run(job, options, on_line=None, kill_after_s=None):
     begin = time.monotonic()
     process = subprocess.Popen(
         command(job, options),
-        env=os.environ | variables(job),
+        env=os.environ | variables(job, options),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
