@@ -16,6 +16,8 @@ import tempfile
 import time
 import uuid
 
+from . import survivors
+
 SIZES = (8, 20)
 AT_ONCE = (1, 4)  # kills, of a job: one process lives through many epochs, or through few
 PROGRAMS = "plain views streams mixed".split()
@@ -66,7 +68,9 @@ class FlatJob:
         rank = [options.rank, self.program, "1000000000", str(number)]
         self.process = subprocess.Popen(
             [options.horo, "run", "-n", str(self.size), "--min-np", "1", "--grace", "0", "-v", *rank],
-            env=os.environ | {"TEST_JOB": self.mark, "TMPDIR": self.folder, "XDG_RUNTIME_DIR": self.folder},
+            env=os.environ
+            | survivors.of_devices(options)
+            | {"TEST_JOB": self.mark, "TMPDIR": self.folder, "XDG_RUNTIME_DIR": self.folder},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -94,7 +94,7 @@ def run(job, faults, place, third, options):
     """The exit codes of both hosts, and the outcome."""
     settings = ["--min-np", "1", "--evict-after", EVICT_AFTER_S, "--park-timeout", PARK_S, "-v"]
     rank = [options.rank, job.program, str(job.steps), str(job.seed)]
-    running = on_hosts.HostsJob(place, rank, settings, survivors.variables(job), third)
+    running = on_hosts.HostsJob(place, rank, settings, survivors.variables(job, options), third)
     try:
         for fault in faults:
             time.sleep(max(0, running.began + fault.at_s - time.monotonic()))

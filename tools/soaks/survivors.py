@@ -51,10 +51,16 @@ def command(job, options):
     return [options.horo, "run", "-n", str(job.size), "--min-np", "1", *job.options, *rank]
 
 
+def of_devices(options):
+    """The variables of ranks whose tensors are those of a device."""
+    if not options.devices:
+        return {}
+    names = ("HORO_CUDA_LIBRARY", "HORO_NCCL_LIBRARY")
+    return dict.fromkeys(names, options.devices) | {"HORO_GPU_BACKEND": "nccl"}
+
+
 def variables(job, options):
-    devices = ("HORO_CUDA_LIBRARY", "HORO_NCCL_LIBRARY") if options.devices else ()
-    names = {"TEST_KILL": job.kills, "TEST_STOP": job.stops, **dict(job.more)}
-    names |= dict.fromkeys(devices, options.devices) | ({"HORO_GPU_BACKEND": "nccl"} if devices else {})
+    names = {"TEST_KILL": job.kills, "TEST_STOP": job.stops, **dict(job.more), **of_devices(options)}
     return {name: value for name, value in names.items() if value}
 
 
