@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <memory>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
@@ -52,28 +53,44 @@ Collective exchange_of(const Collective& like, std::uint64_t part) {
   return c;
 }
 
-std::vector<Offer> exchange_offers(Group& group, const Collective& like, const Offer& mine) {
-  std::vector<Offer> all(static_cast<std::size_t>(group.size()));
-  Collective c = exchange_of(like, 0);
+// What all members have, by member.
+template <class One>
+std::vector<One> exchange(Group& group, const Collective& like, std::uint64_t part, const One& mine) {
+  std::vector<One> all(static_cast<std::size_t>(group.size()));
+  Collective c = exchange_of(like, part);
   c.kind = CollectiveKind::kAllGather;
-  c.counts.assign(all.size(), sizeof(Offer));
-  c.in = buffer_of(&mine, sizeof(Offer));
-  c.out = buffer_of(all.data(), all.size() * sizeof(Offer));
+  c.counts.assign(all.size(), sizeof(One));
+  c.in = buffer_of(&mine, sizeof(One));
+  c.out = buffer_of(all.data(), all.size() * sizeof(One));
   group.run(c);
   return all;
 }
 
-NcclId share_id(Group& group, const Collective& like, const NcclApi& api) {
+// A reason, as members tell it to each other; empty: none.
+using Reason = std::array<char, 299>;
+
+Reason reason_of(std::string_view text) {
+  Reason reason{};
+  text.copy(reason.data(), reason.size() - 1);
+  return reason;
+}
+
+struct SharedId {
   NcclId id;
-  if (group.rank() == 0 && api.get_unique_id(&id) != kNcclSuccess) {
-    throw std::runtime_error(say("ncclGetUniqueId failed on the first rank: ", api.last_error(nullptr)));
+  Reason why_not{};
+};
+
+SharedId share_id(Group& group, const Collective& like, const NcclApi& api) {
+  SharedId shared;
+  if (group.rank() == 0 && api.get_unique_id(&shared.id) != kNcclSuccess) {
+    shared.why_not = reason_of(say("ncclGetUniqueId: ", api.last_error(nullptr)));
   }
   Collective c = exchange_of(like, 1);
   c.kind = CollectiveKind::kBroadcast;
-  c.counts = {sizeof(id)};
-  c.in = c.out = buffer_of(&id, sizeof(id));
+  c.counts = {sizeof(shared)};
+  c.in = c.out = buffer_of(&shared, sizeof(shared));
   group.run(c);
-  return id;
+  return shared;
 }
 
 Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device) {
@@ -104,6 +121,51 @@ std::string obstacle_in(const std::vector<Offer>& offers, const std::vector<int>
   return "";
 }
 
+// The member with the cause: those that could not connect make the others wait. The size of `reasons`: there is none.
+std::size_t first_failure(const std::vector<Reason>& reasons) {
+  const auto has_failed = [](const Reason& reason) { return reason[0] != '\0'; };
+  const auto is_cause = [&](const Reason& reason) {
+    return has_failed(reason) && std::string_view(reason.data()).find("HORO_START_TIMEOUT_MS") == std::string::npos;
+  };
+  const auto cause = std::ranges::find_if(reasons, is_cause);
+  const auto found = cause != reasons.end() ? cause : std::ranges::find_if(reasons, has_failed);
+  return static_cast<std::size_t>(found - reasons.begin());
+}
+
+// What connects the members of a set.
+struct Setup {
+  const Participants& participants;
+  const Collective& like;
+  const CudaDevice& device;
+  const NcclLibrary& nccl;
+  bool has_kernels;  // of all members
+  std::chrono::milliseconds time;
+  Pause pause;
+};
+
+// Returns why the members cannot connect, the same on all of them. A member that has no connection in time gives up
+// alone, so all of them tell the others how it went. Throws what the pause throws.
+std::string connect(const Setup& setup, std::unique_ptr<DeviceGroup>& made) {
+  Group& group = setup.participants.group;
+  const std::vector<int>& ranks = setup.participants.ranks;
+  const SharedId shared = share_id(group, setup.like, *setup.nccl.api);
+  if (shared.why_not[0] != '\0') return say("rank ", ranks.front(), ": ", shared.why_not.data());
+  Reason why_not{};
+  try {
+    const NcclMembers members{group.size(), group.rank(), setup.has_kernels, shared.id, setup.time};
+    made = make_nccl_group(setup.nccl.api, setup.device, members, setup.pause);
+  } catch (const ShutDown&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    why_not = reason_of(error.what());
+  }
+  const std::vector<Reason> reasons = exchange(group, setup.like, 2, why_not);
+  const std::size_t failed = first_failure(reasons);
+  if (failed == reasons.size()) return "";
+  made.reset();
+  return say("rank ", ranks[failed], ": ", reasons[failed].data());
+}
+
 }  // namespace
 
 DeviceGroup* DeviceGroups::of(const Participants& participants, const Collective& like, const CudaDevice& device) {
@@ -114,25 +176,26 @@ DeviceGroup* DeviceGroups::of(const Participants& participants, const Collective
 
 void DeviceGroups::decide(const Participants& participants, const Collective& like, const CudaDevice& device) {
   const NcclLibrary nccl = load_nccl(config_);
-  const std::vector<Offer> offers = exchange_offers(participants.group, like, offer_of(nccl, device));
-  const std::string obstacle = obstacle_in(offers, participants.ranks);
-  const bool is_told = participants.group.rank() == 0;
-  if (!obstacle.empty()) {
-    if (config_.gpu_backend == "nccl") throw std::invalid_argument("HORO_GPU_BACKEND=nccl: " + obstacle);
-    if (is_told) log_warning("CUDA tensors are reduced by way of the hosts' memory, not by NCCL: " + obstacle);
-    return;
-  }
+  const std::vector<Offer> offers = exchange(participants.group, like, 0, offer_of(nccl, device));
   const auto without = std::ranges::find_if(offers, [](const Offer& offer) { return offer.has_kernels == 0; });
   const bool has_kernels = without == offers.end();
-  if (is_told) log_info(say("CUDA tensors are reduced by NCCL ", nccl_version_text(nccl.version)));
-  if (is_told && !has_kernels) {
-    const int rank = participants.ranks[static_cast<std::size_t>(without - offers.begin())];
-    log_warning(say("canonical sums of CUDA tensors go by way of the hosts' memory: rank ", rank,
-                    " has none of horo's kernels: ", without->why_no_kernels.data()));
+  std::string obstacle = obstacle_in(offers, participants.ranks);
+  if (obstacle.empty()) {
+    const auto pause = [this](Duration time) { stop_.pause(time); };
+    obstacle = connect({participants, like, device, nccl, has_kernels, config_.start_timeout, pause}, group_);
   }
-  const NcclId id = share_id(participants.group, like, *nccl.api);
-  const NcclMembers members{participants.group.size(), participants.group.rank(), has_kernels, id};
-  group_ = make_nccl_group(nccl.api, device, members, [this](Duration time) { stop_.pause(time); });
+  if (!obstacle.empty() && config_.gpu_backend == "nccl") {
+    throw std::invalid_argument("HORO_GPU_BACKEND=nccl: " + obstacle);
+  }
+  if (participants.group.rank() > 0) return;
+  if (!obstacle.empty()) {
+    return log_warning("CUDA tensors are reduced by way of the hosts' memory, not by NCCL: " + obstacle);
+  }
+  log_info(say("CUDA tensors are reduced by NCCL ", nccl_version_text(nccl.version)));
+  if (has_kernels) return;
+  const int rank = participants.ranks[static_cast<std::size_t>(without - offers.begin())];
+  log_warning(say("canonical sums of CUDA tensors go by way of the hosts' memory: rank ", rank,
+                  " has none of horo's kernels: ", without->why_no_kernels.data()));
 }
 
 }  // namespace horo

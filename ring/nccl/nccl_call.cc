@@ -12,12 +12,20 @@ namespace {
 constexpr int kBusyLooks = 1'000;  // a call takes some microseconds
 constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};
 
+struct OutOfTime {};
+
 }  // namespace
 
-void NcclCalls::connect(int size, const NcclId& id, int rank) {
+void NcclCalls::connect(int size, const NcclId& id, int rank, std::chrono::milliseconds at_most) {
   NcclConfig config;
   config.is_blocking = 0;
-  finish("ncclCommInitRankConfig", api_->comm_init(&comm_, size, id, rank, &config));
+  const TimePoint until = Clock::now() + at_most;
+  try {
+    finish("ncclCommInitRankConfig", api_->comm_init(&comm_, size, id, rank, &config), until);
+  } catch (const OutOfTime&) {
+    throw std::runtime_error(say("ncclCommInitRankConfig: not all ranks are connected after ", at_most.count(),
+                                 " ms (HORO_START_TIMEOUT_MS)"));
+  }
 }
 
 void NcclCalls::run(const char* name, const Call& call) {
@@ -44,9 +52,10 @@ void NcclCalls::finalize() {
   finish("ncclCommFinalize", api_->comm_finalize(comm_));
 }
 
-void NcclCalls::finish(const char* name, int result) {
+void NcclCalls::finish(const char* name, int result, TimePoint until) {
   Duration pause = kFirstPause;
   for (int looks = 0; result == kNcclInProgress; ++looks) {
+    if (Clock::now() >= until) throw OutOfTime();
     if (looks >= kBusyLooks) {
       pause_(pause);
       pause = std::min<Duration>(2 * pause, kLongestPause);

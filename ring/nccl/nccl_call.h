@@ -20,8 +20,8 @@ class NcclCalls {
   NcclCalls(std::shared_ptr<const NcclApi> api, std::function<void(Duration)> pause)
       : api_(std::move(api)), pause_(std::move(pause)) {}
 
-  // These throw std::runtime_error, with NCCL's words, and what pause() throws.
-  void connect(int size, const NcclId& id, int rank);
+  // These throw std::runtime_error, with NCCL's words, and what pause() throws. connect() also if it takes longer.
+  void connect(int size, const NcclId& id, int rank, std::chrono::milliseconds at_most);
   // call(api, communicator): a result of NCCL. Returns when what it enqueues is on the stream.
   using Call = std::function<int(const NcclApi&, NcclComm)>;
   void run(const char* name, const Call& call);
@@ -37,7 +37,7 @@ class NcclCalls {
   void abort(const CudaDevice& device) noexcept;
 
  private:
-  void finish(const char* name, int result);
+  void finish(const char* name, int result, TimePoint until = TimePoint::max());
   [[noreturn]] void fail(const char* name, int result) const;
 
   const std::shared_ptr<const NcclApi> api_;

@@ -29,7 +29,7 @@ class NcclGroup final : public DeviceGroup {
   NcclGroup(std::shared_ptr<const NcclApi> api, const CudaDevice& device, const NcclMembers& members, Pause pause)
       : device_(device), members_(members), calls_(std::move(api), std::move(pause)), scratch_(device) {
     try {
-      calls_.connect(members_.size, members_.id, members_.rank);
+      calls_.connect(members_.size, members_.id, members_.rank, members_.connect_time);
     } catch (...) {
       calls_.abort(device_);
       throw;

@@ -17,9 +17,10 @@ namespace horo {
 
 struct NcclMembers {
   int size = 0;
-  int rank = 0;              // index of this member
-  bool has_kernels = false;  // of all members
-  NcclId id;                 // made by one member for this group, equal on all
+  int rank = 0;                              // index of this member
+  bool has_kernels = false;                  // of all members
+  NcclId id;                                 // made by one member for this group, equal on all
+  std::chrono::milliseconds connect_time{};  // at most
 };
 
 // Called between two looks at a call of NCCL that has not ended. Throws to give it up.
@@ -27,7 +28,7 @@ using Pause = std::function<void(Duration)>;
 
 // Connects the members, with this device of this rank. Blocks until NCCL has done so on all of them, or `pause` throws.
 // The device is the current one of this thread, as in all calls of the group. Throws std::runtime_error, with NCCL's
-// words.
+// words, or after connect_time.
 std::unique_ptr<DeviceGroup> make_nccl_group(std::shared_ptr<const NcclApi> api, const CudaDevice& device,
                                              const NcclMembers& members, Pause pause);
 

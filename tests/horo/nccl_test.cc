@@ -256,6 +256,19 @@ TEST(Nccl, TwoRanksOnOneDeviceGoByWayOfTheHostOrAreToldWhatToDo) {
   EXPECT_THAT(run_nccl(2, share_a_device, config), Each(""));
 }
 
+TEST(Nccl, WhereMembersCannotConnectTheyGoByWayOfTheHostOrAreToldWhy) {
+  Config config = on_fake_nccl();
+  config.gpu_backend = "auto";
+  config.start_timeout = 300ms;
+  ::setenv("HORO_FAKE_NCCL_UNREACHABLE", "1", 1);
+  const auto once = [](Session& session) { expect_bits_of_host(session, call_of(kAllReduce, session, 100)); };
+  EXPECT_THAT(run_nccl(3, once, config), Each(""));
+  config.gpu_backend = "nccl";
+  const auto thrown = run_nccl(3, once, config);
+  ::unsetenv("HORO_FAKE_NCCL_UNREACHABLE");
+  EXPECT_THAT(thrown, Each(HasSubstr("HORO_GPU_BACKEND=nccl: rank 1: ncclCommInitRankConfig: an error of the fake")));
+}
+
 TEST(Nccl, AnOldOrMissingLibraryIsNamed) {
   const auto call = [](Session& session) { on_device(session, call_of(kAllReduce, session, 10), 0); };
   Config config = on_fake_nccl();

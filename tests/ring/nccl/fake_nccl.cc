@@ -9,6 +9,7 @@
 //
 // HORO_FAKE_NCCL_VERSION (default 22907) is its version. HORO_FAKE_NCCL_STUCK=3 lets the third operation of each
 // communicator of this process never end. With HORO_FAKE_NCCL_SLOW=1 the network of member 1 takes 200 ms.
+// HORO_FAKE_NCCL_UNREACHABLE=1: member 1 cannot connect, and the others wait for it until they abort.
 
 #include <cstdarg>
 #include <cstddef>
@@ -171,6 +172,7 @@ int ncclCommInitRankConfig(void** handle, int size, NcclId id, int rank, NcclCon
   if (config->size != sizeof(NcclConfig) || config->magic != 0xcafebeef || config->is_blocking != 0) {
     return kInvalidArgument;
   }
+  if (rank == nccl_number_from("HORO_FAKE_NCCL_UNREACHABLE", -1)) return kSystemError;
   const auto comm = std::make_shared<Comm>();
   comm->size = size;
   comm->rank = rank;
