@@ -59,6 +59,7 @@ class CollectiveRunner {
   // See StopSignal. Any thread.
   void works_have_failed() { stop_.works_have_failed(); }
   void wait_until_closed(TimePoint until) { stop_.wait_until_closed(until); }
+  bool wait_for_end(Duration most) { return stop_.wait_for_end(most); }
   // Any thread.
   const std::vector<int>& members() const { return groups_.members().ranks; }
   std::shared_ptr<Group> group() const { return groups_.all(); }

@@ -197,6 +197,7 @@ void DeviceRunner::close() noexcept {
   } catch (const std::exception&) {  // stopped, or the device has failed
     context_.stop.wait_until_failed();
   }
+  context_.stop.begin_end();
   groups_.abort();
   bucket_.reset();
   last_.reset();

@@ -1,10 +1,18 @@
 #include "horo/lane/lane.h"
 
+#include <cstdlib>
 #include <utility>
 
+#include "horo/base/log.h"
+#include "horo/base/say.h"
 #include "horo/base/thread.h"
 
 namespace horo {
+namespace {
+
+constexpr std::chrono::seconds kEndPatience{10};  // an abort takes about one
+
+}  // namespace
 
 Lane::Lane(const LaneContext& context, Members members, std::uint32_t channel, LaneCallbacks callbacks)
     : callbacks_(std::move(callbacks)),
@@ -22,9 +30,15 @@ Lane::~Lane() {
   join();
 }
 
+// A thread that is in NCCL cannot be left behind: NCCL's kernels would go on in memory that is freed.
 void Lane::join() {
   runner_.works_have_failed();
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  if (!runner_.wait_for_end(kEndPatience)) {
+    log_error(say("NCCL has not ended its work ", kEndPatience.count(), " s after ncclCommAbort: this process ends"));
+    std::_Exit(1);
+  }
+  thread_.join();
 }
 
 void Lane::prepack(FilledPlan filled) {

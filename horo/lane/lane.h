@@ -45,7 +45,7 @@ class Lane {
   // Blocks until nothing of the lane is on devices any more, or until `until`. Follows works_have_failed().
   void wait_until_closed(TimePoint until) { runner_.wait_until_closed(until); }
   // Returns when the thread has ended; no callback is called after it. Follows stop(); Works that devices have not
-  // ended have failed before, unless the queue is drained.
+  // ended have failed before, unless the queue is drained. Ends the process if NCCL does not return.
   void join();
   // Number of tensors in jobs with Release::reports_done that have ended since the last call.
   std::uint32_t take_done() { return done_.exchange(0, std::memory_order_relaxed); }

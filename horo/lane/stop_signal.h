@@ -28,6 +28,20 @@ class StopSignal {
     if (!is_stopped_) changed_.wait_until(mutex_, Clock::now() + time);
     if (is_stopped_) throw ShutDown("the collectives of this rank were stopped while a device was at work");
   }
+  // What devices do is being ended, by calls that may hang.
+  void begin_end() {
+    MutexLock lock(mutex_);
+    end_began_ = Clock::now();
+    changed_.notify_all();
+  }
+  // Returns after close(). False: these calls take longer than `most`.
+  bool wait_for_end(Duration most) {
+    MutexLock lock(mutex_);
+    while (!is_closed_ && Clock::now() < end_began_ + most) {
+      end_began_ == kNever ? changed_.wait(mutex_) : void(changed_.wait_until(mutex_, end_began_ + most));
+    }
+    return is_closed_;
+  }
   // The devices are at rest. wait_until_closed() returns then, or at `until`.
   void close() {
     MutexLock lock(mutex_);
@@ -45,11 +59,14 @@ class StopSignal {
   }
 
  private:
+  static constexpr TimePoint kNever = TimePoint() + std::chrono::hours(1'000'000);
+
   Mutex mutex_;
   CondVar changed_;
   bool is_stopped_ GUARDED_BY(mutex_) = false;
   bool have_failed_ GUARDED_BY(mutex_) = false;
   bool is_closed_ GUARDED_BY(mutex_) = false;
+  TimePoint end_began_ GUARDED_BY(mutex_) = kNever;
 };
 
 }  // namespace horo

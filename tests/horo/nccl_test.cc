@@ -243,6 +243,19 @@ TEST(Nccl, ACollectiveThatNeverEndsIsAbortedWithTheOriginOfTheEnd) {
   EXPECT_THAT(thrown, Each(""));
 }
 
+// In a process of its own, which ends.
+TEST(NcclDeathTest, AProcessInWhichNcclHangsEndsWithAMessage) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto shut_down = [] {
+    ::setenv("HORO_FAKE_NCCL_HANGS", "1", 1);
+    run_nccl(1, [](Session& session) {
+      on_device(session, call_of(kAllReduce, session, 10), 0);
+      session.shutdown();
+    });
+  };
+  EXPECT_EXIT(shut_down(), testing::ExitedWithCode(1), "NCCL has not ended its work 10 s after ncclCommAbort");
+}
+
 TEST(Nccl, TwoRanksOnOneDeviceGoByWayOfTheHostOrAreToldWhatToDo) {
   const auto share_a_device = [](Session& session) {
     on_device(session, call_of(kAllReduce, session, 10), 0);

@@ -9,7 +9,8 @@
 //
 // HORO_FAKE_NCCL_VERSION (default 22907) is its version. HORO_FAKE_NCCL_STUCK=3 lets the third operation of each
 // communicator of this process never end. With HORO_FAKE_NCCL_SLOW=1 the network of member 1 takes 200 ms.
-// HORO_FAKE_NCCL_UNREACHABLE=1: member 1 cannot connect, and the others wait for it until they abort.
+// HORO_FAKE_NCCL_HANGS=1: ncclCommAbort does not return. HORO_FAKE_NCCL_UNREACHABLE=1: member 1 cannot connect, and the
+// others wait for it until they abort.
 
 #include <cstdarg>
 #include <cstddef>
@@ -201,6 +202,7 @@ int ncclCommFinalize(void* handle) {
 int ncclCommAbort(void* handle) {
   const CommPtr comm = find(handle);
   if (!comm) return kInvalidArgument;
+  while (nccl_number_from("HORO_FAKE_NCCL_HANGS", 0) != 0) nap(10'000);
   comm->is_aborted = true;
   std::vector<std::jthread> threads;
   {
