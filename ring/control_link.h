@@ -21,7 +21,7 @@ struct ControlEvent {
   std::vector<std::byte> bytes{};       // kMessage: the message
   std::string reason{};                 // kLost, kSuspicion: what happened, as a sentence
   bool wants_answer = false;            // kBeat: the peer has work in flight (the answer was queued already)
-  int about = -1;                       // kSuspicion: the suspected rank
+  int about = -1;                       // kSuspicion: the suspected rank; -1: not known, which is kBroken
   Evidence evidence = Evidence::kTold;  // kSuspicion
 };
 

@@ -132,6 +132,7 @@ std::string Counters::json() const {
       .field("unpacked_bytes", unpacked_bytes_)
       .field("committed_rounds", committed_rounds())
       .field("committed_collectives", committed_collectives())
+      .field("nccl_errors", nccl_errors())
       .field("control", json_of(control_))
       .field("collectives", "[" + collectives + "]")
       .text();

@@ -80,10 +80,14 @@ class Counters {
     committed_rounds_.fetch_add(is_round ? 1 : 0, std::memory_order_relaxed);
   }
 
+  // NCCL's network has failed, or a rank that it needs is gone.
+  void add_nccl_error() { nccl_errors_.fetch_add(1, std::memory_order_relaxed); }
+
   // All counters as one JSON object; docs/counters.md describes each key.
   std::string json() const;
   Control control() const;
   std::uint64_t committed_rounds() const { return committed_rounds_.load(std::memory_order_relaxed); }
+  std::uint64_t nccl_errors() const { return nccl_errors_.load(std::memory_order_relaxed); }
   std::uint64_t committed_collectives() const { return committed_collectives_.load(std::memory_order_relaxed); }
   // Sum over algorithms.
   Collectives collectives(std::uint32_t set, CollectiveKind kind) const;
@@ -96,7 +100,7 @@ class Counters {
     Collectives sum() const;
   };
 
-  std::atomic<std::uint64_t> committed_rounds_{0}, committed_collectives_{0};  // sums; order nothing
+  std::atomic<std::uint64_t> committed_rounds_{0}, committed_collectives_{0}, nccl_errors_{0};  // sums; order nothing
   mutable Mutex mutex_;
   std::map<Key, Entry, std::less<>> collectives_ GUARDED_BY(mutex_);
   std::map<std::uint32_t, std::string> set_names_ GUARDED_BY(mutex_) = {{0, "world"}};

@@ -160,11 +160,11 @@ const Suspicion* FailureDetector::certain_death() const {
   return found == suspicions_.end() ? nullptr : &*found;
 }
 
-// The suspicion with the best evidence; of equal ones, that about a rank which suspects no other rank.
+// The suspicion with the best evidence; of equal ones, that about a known rank which suspects no other rank.
 const Suspicion& FailureDetector::strongest() const {
   const auto weight = [this](const Suspicion& one) {
-    const bool waits = std::any_of(suspicions_.begin(), suspicions_.end(),
-                                   [&](const Suspicion& other) { return other.by == one.about; });
+    const bool waits = one.about < 0 ||
+                       std::ranges::any_of(suspicions_, [&](const Suspicion& other) { return other.by == one.about; });
     return 2 * static_cast<int>(one.evidence) + (waits ? 1 : 0);  // the least weight is the strongest
   };
   return *std::min_element(suspicions_.begin(), suspicions_.end(),

@@ -27,7 +27,7 @@ struct Verdict {
 // Evidence of rank `by` that rank `about` is lost.
 struct Suspicion {
   int by = -1;
-  int about = -1;
+  int about = -1;  // not known: of kBroken alone, such as an error of NCCL's network
   Evidence evidence = Evidence::kLate;
   std::string text;
 };

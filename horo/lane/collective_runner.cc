@@ -28,7 +28,8 @@ std::unique_ptr<DeviceRunner> make_devices(const LaneContext& context, const std
   if (context.turns == nullptr) return nullptr;
   const bool retains = is_elastic(context.config);
   return std::make_unique<DeviceRunner>(
-      DeviceRunnerContext{context.config, context.transport, *context.turns, recorder, stop, retains}, ranks);
+      DeviceRunnerContext{context.config, context.counters, context.transport, *context.turns, recorder, stop, retains},
+      ranks);
 }
 
 std::unique_ptr<Delivery> make_delivery(const LaneContext& context, const DeliveryContext& objects) {

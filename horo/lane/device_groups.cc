@@ -19,10 +19,14 @@ namespace {
 // The plan numbers of these exchanges, beside those of the collectives themselves.
 constexpr std::uint64_t kSetupPlan = std::uint64_t{1} << 61;
 
+// After so many errors of its network NCCL is not tried again. Each of them has cost an elastic job an epoch.
+constexpr std::uint64_t kMostErrors = 3;
+
 // What a member tells the others of its device.
 struct Offer {
   std::array<unsigned char, 16> uuid{};
   std::uint64_t host = 0;         // as NCCL sees it
+  std::uint64_t errors = 0;       // of NCCL in this job so far
   std::int32_t nccl_version = 0;  // 0: it cannot use NCCL, why_not has the reason
   std::uint8_t has_kernels = 0;
   std::uint8_t may_share = 0;  // its NCCL takes several ranks of a GPU
@@ -93,8 +97,9 @@ SharedId share_id(Group& group, const Collective& like, const NcclApi& api) {
   return shared;
 }
 
-Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device) {
+Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device, const Counters& counters) {
   Offer offer;
+  offer.errors = counters.nccl_errors();
   device.check(device.api().identify(device.number(), offer.uuid.data()), "identifying the device");
   std::array<char, 299> why{};
   offer.has_kernels = device.api().load_kernels(why.data(), why.size()) == 0 ? 1 : 0;
@@ -110,6 +115,8 @@ Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device) {
 std::string obstacle_in(const std::vector<Offer>& offers, const std::vector<int>& ranks) {
   for (std::size_t i = 0; i < offers.size(); ++i) {
     if (offers[i].nccl_version == 0) return say("rank ", ranks[i], ": ", offers[i].why_not.data());
+    if (offers[i].errors >= kMostErrors)
+      return say("rank ", ranks[i], ": NCCL has failed ", offers[i].errors, " times");
     for (std::size_t j = 0; j < i; ++j) {
       if (offers[i].uuid != offers[j].uuid || offers[i].host != offers[j].host ||
           (offers[i].may_share & offers[j].may_share) != 0)
@@ -176,7 +183,7 @@ DeviceGroup* DeviceGroups::of(const Participants& participants, const Collective
 
 void DeviceGroups::decide(const Participants& participants, const Collective& like, const CudaDevice& device) {
   const NcclLibrary nccl = load_nccl(config_);
-  const std::vector<Offer> offers = exchange(participants.group, like, 0, offer_of(nccl, device));
+  const std::vector<Offer> offers = exchange(participants.group, like, 0, offer_of(nccl, device, counters_));
   const auto without = std::ranges::find_if(offers, [](const Offer& offer) { return offer.has_kernels == 0; });
   const bool has_kernels = without == offers.end();
   std::string obstacle = obstacle_in(offers, participants.ranks);

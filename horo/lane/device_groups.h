@@ -6,16 +6,18 @@
 #include <string>
 
 #include "horo/base/config.h"
+#include "horo/base/counters.h"
 #include "horo/lane/job.h"
 #include "horo/lane/stop_signal.h"
 #include "ring/cuda/device_group.h"
 
 namespace horo {
 
-// The thread that runs the lane's tasks. config and stop outlive it.
+// The thread that runs the lane's tasks. config, counters and stop outlive it.
 class DeviceGroups {
  public:
-  DeviceGroups(const Config& config, StopSignal& stop) : config_(config), stop_(stop) {}
+  DeviceGroups(const Config& config, const Counters& counters, StopSignal& stop)
+      : config_(config), counters_(counters), stop_(stop) {}
 
   // The group of all members of the set; null: these go by way of the host. `like`: the collective, which all members
   // run. Its first call blocks until all members have made it. Throws std::invalid_argument (HORO_GPU_BACKEND asks for
@@ -37,6 +39,7 @@ class DeviceGroups {
   void decide(const Participants& participants, const Collective& like, const CudaDevice& device);
 
   const Config& config_;
+  const Counters& counters_;
   StopSignal& stop_;
   bool is_decided_ = false;
   std::unique_ptr<DeviceGroup> group_;

@@ -102,7 +102,7 @@ std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants
   collective.out = places.out;
   stream.copy_rows(places.rows_in, places.is_here);
   context_.recorder.mark(Phase::kPack);
-  group->enqueue(collective, stream);
+  counted([&] { group->enqueue(collective, stream); });
   fail_point("device.enqueued");
   context_.recorder.mark(Phase::kTransfer);
   if (!context_.retains) stream.copy_rows(places.rows_out, places.is_here);
@@ -160,9 +160,18 @@ bool DeviceRunner::watch() {
     left_.reset();
     return false;
   }
-  groups_.check();
+  counted([&] { groups_.check(); });
   check_ranks();
   return true;
+}
+
+void DeviceRunner::counted(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const PeerLost&) {
+    if (!std::exchange(has_failed_, true)) context_.counters.add_nccl_error();
+    throw;
+  }
 }
 
 // A rank that leaves in good order has done its part, or has not begun it and never will.

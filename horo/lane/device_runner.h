@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,6 +21,7 @@ namespace horo {
 // Objects that it uses; all of them outlive it.
 struct DeviceRunnerContext {
   const Config& config;
+  Counters& counters;
   Transport& transport;
   DeviceTurns& turns;
   JobRecorder& recorder;
@@ -33,7 +35,7 @@ class DeviceRunner {
  public:
   // ranks: of the world, of the lane's process set.
   DeviceRunner(const DeviceRunnerContext& context, std::vector<int> ranks)
-      : context_(context), ranks_(std::move(ranks)), groups_(context.config, context.stop) {}
+      : context_(context), ranks_(std::move(ranks)), groups_(context.config, context.counters, context.stop) {}
 
   // Enqueues the job's collective. Nothing, on all members: the job goes by way of the host. Throws std::runtime_error
   // (CUDA, NCCL), ShutDown, and what DeviceGroups::of() throws.
@@ -64,6 +66,7 @@ class DeviceRunner {
 
   Places place(const Job& job, const Participants& participants, const Collective& collective, DeviceStream& stream);
   std::byte* take(std::size_t bytes, DeviceStream& stream, Places& places);
+  void counted(const std::function<void()>& call);
   void check_ranks();
 
   const DeviceRunnerContext context_;
@@ -76,6 +79,7 @@ class DeviceRunner {
   std::unique_ptr<DeviceScratch> bucket_;     // of the lane's jobs, one after the other on their stream
   DeviceResults results_;
   std::atomic<bool> holds_results_ = false;
+  bool has_failed_ = false;  // NCCL's network
 };
 
 }  // namespace horo

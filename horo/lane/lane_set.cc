@@ -195,7 +195,10 @@ void LaneSet::works_have_failed() {
   for (const auto& [place, closed] : closed_) closed.lane->works_have_failed();
 }
 
+// All lanes end what they have on devices at the same time: the end of one may wait for that of another, whose
+// collective is before its own on the device.
 void LaneSet::join() {
+  works_have_failed();
   for (const auto& [place, lane] : stopped_) lane->join();
   for (const auto& [place, closed] : closed_) closed.lane->join();
 }

@@ -294,7 +294,8 @@ void StreamControl::on_frame(ControlInbound& peer, const Frame& frame, std::span
 
 void StreamControl::on_suspicion(const ControlInbound& peer, const Frame& frame, std::span<const std::byte> payload) {
   const AbortNotice notice = self_.notice_in(payload);
-  if (frame.segment > static_cast<std::uint32_t>(Evidence::kLate) || notice.origin < 0) {
+  const bool is_of_no_rank = notice.origin == -1 && frame.segment == static_cast<std::uint32_t>(Evidence::kBroken);
+  if (frame.segment > static_cast<std::uint32_t>(Evidence::kLate) || (notice.origin < 0 && !is_of_no_rank)) {
     throw ProtocolError("a suspicion of an unknown kind or about an unknown rank");
   }
   events_.push_back({.kind = ControlEvent::Kind::kSuspicion,

@@ -6,8 +6,9 @@
 
 namespace horo {
 
-// One thread at a time. Functions but abort() throw std::runtime_error (an error of CUDA or of a library, by name) and
-// ShutDown (the pause that the group was given).
+// One thread at a time. Functions but abort() throw std::runtime_error (an error of CUDA or of a library, by name),
+// PeerLost of an unknown rank (an error of the library's network, which the end of a rank may have caused) and ShutDown
+// (the pause that the group was given).
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;

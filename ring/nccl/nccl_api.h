@@ -31,6 +31,9 @@ struct NcclConfig {
 static_assert(sizeof(NcclConfig) == 48);
 
 inline constexpr int kNcclSuccess = 0;
+inline constexpr int kNcclSystemError = 2;
+inline constexpr int kNcclInternalError = 3;
+inline constexpr int kNcclRemoteError = 6;
 inline constexpr int kNcclInProgress = 7;
 
 enum class NcclType : int {

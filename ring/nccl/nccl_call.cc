@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "horo/base/error.h"
 #include "horo/base/say.h"
 
 namespace horo {
@@ -22,6 +23,7 @@ void NcclCalls::connect(int size, const NcclId& id, int rank, std::chrono::milli
   const TimePoint until = Clock::now() + at_most;
   try {
     finish("ncclCommInitRankConfig", api_->comm_init(&comm_, size, id, rank, &config), until);
+    is_connected_ = true;
   } catch (const OutOfTime&) {
     throw std::runtime_error(say("ncclCommInitRankConfig: not all ranks are connected after ", at_most.count(),
                                  " ms (HORO_START_TIMEOUT_MS)"));
@@ -67,8 +69,11 @@ void NcclCalls::finish(const char* name, int result, TimePoint until) {
 
 void NcclCalls::fail(const char* name, int result) const {
   const char* const more = api_->last_error(comm_);
-  throw std::runtime_error(say(name, ": ", api_->error_text(result), more == nullptr || *more == '\0' ? "" : ": ",
-                               more == nullptr ? "" : more));
+  const std::string text = say(name, ": ", api_->error_text(result), more == nullptr || *more == '\0' ? "" : ": ",
+                               more == nullptr ? "" : more);
+  const bool is_of_peer = result == kNcclSystemError || result == kNcclRemoteError || result == kNcclInternalError;
+  if (is_connected_ && is_of_peer) throw PeerLost(-1, text, Evidence::kBroken);
+  throw std::runtime_error(text);
 }
 
 void NcclCalls::abort(const CudaDevice& device) noexcept {

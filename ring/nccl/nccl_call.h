@@ -20,7 +20,8 @@ class NcclCalls {
   NcclCalls(std::shared_ptr<const NcclApi> api, std::function<void(Duration)> pause)
       : api_(std::move(api)), pause_(std::move(pause)) {}
 
-  // These throw std::runtime_error, with NCCL's words, and what pause() throws. connect() also if it takes longer.
+  // These throw std::runtime_error, with NCCL's words, and what pause() throws; all but connect() also PeerLost of an
+  // unknown rank (Evidence::kBroken) for errors that the end of a rank causes. connect() also throws if it takes longer.
   void connect(int size, const NcclId& id, int rank, std::chrono::milliseconds at_most);
   // call(api, communicator): a result of NCCL. Returns when what it enqueues is on the stream.
   using Call = std::function<int(const NcclApi&, NcclComm)>;
@@ -28,7 +29,7 @@ class NcclCalls {
   // In a call: call(0), call(1) and so on to count - 1, as one operation of NCCL.
   int grouped(const std::function<int(std::size_t)>& call, std::size_t count) const;
 
-  // Throws what NCCL has found since, such as a peer that its network does not reach.
+  // Throws what NCCL has found since, as run().
   void check() const;
   // What is on the device is done here: ends the communicator when its last bytes have left for the peers, which may
   // not have them yet. Throws as run(). abort() follows. A second call has no effect.
@@ -43,7 +44,7 @@ class NcclCalls {
   const std::shared_ptr<const NcclApi> api_;
   const std::function<void(Duration)> pause_;
   NcclComm comm_ = nullptr;
-  bool is_finalized_ = false;
+  bool is_connected_ = false, is_finalized_ = false;
 };
 
 }  // namespace horo

@@ -23,7 +23,8 @@
 namespace fake_nccl {
 namespace {
 
-constexpr int kSuccess = 0, kSystemError = 2, kInvalidArgument = 4, kInvalidUsage = 5, kInProgress = 7;
+constexpr int kSuccess = 0, kSystemError = 2, kInvalidArgument = 4, kInvalidUsage = 5, kRemoteError = 6,
+              kInProgress = 7;
 constexpr int kLookMs = 5;
 
 int nccl_number_from(const char* variable, int otherwise) {

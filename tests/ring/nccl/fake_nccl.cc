@@ -8,7 +8,8 @@
 // - A collective with a rank that is gone never ends, but for an abort; then its output is garbage.
 //
 // HORO_FAKE_NCCL_VERSION (default 22907) is its version. HORO_FAKE_NCCL_STUCK=3 lets the third operation of each
-// communicator of this process never end. With HORO_FAKE_NCCL_SLOW=1 the network of member 1 takes 200 ms.
+// communicator of this process never end. HORO_FAKE_NCCL_ERROR=3 does the same,
+// with an error of the network. With HORO_FAKE_NCCL_SLOW=1 the network of member 1 takes 200 ms.
 // HORO_FAKE_NCCL_HANGS=1: ncclCommAbort does not return. HORO_FAKE_NCCL_UNREACHABLE=1: member 1 cannot connect, and the
 // others wait for it until they abort.
 
@@ -61,16 +62,18 @@ void run_parts(const CommPtr& comm, std::vector<Part>& parts, bool is_stuck) {
 int launch(const CommPtr& comm, std::vector<Part> parts, CudaStream stream) {
   if (comm->state != kSuccess) return comm->state == kInProgress ? kInvalidArgument : comm->state.load();
   comm->state = kInProgress;
-  const bool is_stuck = ++comm->operations == nccl_number_from("HORO_FAKE_NCCL_STUCK", 0);
+  const int operation = ++comm->operations;
+  const bool has_error = operation == nccl_number_from("HORO_FAKE_NCCL_ERROR", 0);
+  const bool is_stuck = has_error || operation == nccl_number_from("HORO_FAKE_NCCL_STUCK", 0);
   ++comm->running;
   const std::lock_guard lock(comms_mutex);
-  comm->threads.emplace_back([comm, parts = std::move(parts), stream, is_stuck]() mutable {
+  comm->threads.emplace_back([comm, parts = std::move(parts), stream, is_stuck, has_error]() mutable {
     nap(static_cast<long>(std::random_device{}() % 200));
     fake_cuda::run_long(stream, [comm, parts = std::move(parts), is_stuck]() mutable {
       run_parts(comm, parts, is_stuck);
       --comm->running;
     });
-    comm->state = comm->is_aborted ? kInvalidUsage : kSuccess;
+    comm->state = comm->is_aborted ? kInvalidUsage : has_error ? kRemoteError : kSuccess;
   });
   return kInProgress;
 }
