@@ -41,8 +41,8 @@ class LaneSet {
   void finish_devices(TimePoint until);
   // Continues with the residuals of the sets' lanes in an earlier epoch, which are drained. Precedes the first job.
   void take_residuals(LaneSet& drained);
-  // Lane::stop(), works_have_failed() and join() of all lanes. The engine's thread calls join() before it ends. Works in
-  // flight have failed before join(), or run again in the next epoch.
+  // Lane::stop(), works_have_failed() and join() of all lanes. The engine's thread calls join() before it ends. Works
+  // in flight have failed before join(), or run again in the next epoch.
   void stop();
   void works_have_failed();
   // Lane::wait_until_closed() of all lanes.

@@ -21,7 +21,7 @@ class NcclCalls {
       : api_(std::move(api)), pause_(std::move(pause)) {}
 
   // These throw std::runtime_error, with NCCL's words, and what pause() throws; all but connect() also PeerLost of an
-  // unknown rank (Evidence::kBroken) for errors that the end of a rank causes. connect() also throws if it takes longer.
+  // unknown rank (Evidence::kBroken) for errors that the end of a rank causes. connect() throws if it takes longer.
   void connect(int size, const NcclId& id, int rank, std::chrono::milliseconds at_most);
   // call(api, communicator): a result of NCCL. Returns when what it enqueues is on the stream.
   using Call = std::function<int(const NcclApi&, NcclComm)>;
