@@ -48,7 +48,7 @@ def test_the_audit_compares_tensors_on_a_device_and_no_step_waits(run_program, f
 
 
 def test_the_audit_compares_tensors_that_nccl_reduces(run_program, fake_nccl):
-    run_program("audit_devices", 2, env=fake_nccl)
+    run_program("audit_devices", 2, env=fake_nccl, arguments=["ranks"])
 
 
 def test_an_elastic_job_goes_on_without_lost_ranks_on_a_device(fake, fake_nccl):

@@ -133,7 +133,7 @@ class _Plan:
 
 
 def _as_words(tensor):
-    """The memory of a tensor as whole numbers of the size of its elements, in a tensor of the same or a larger shape."""
+    """The memory of a tensor as whole numbers of the size of its elements; of 8 bytes for larger ones."""
     tensor = tensor.detach()
     if tensor.element_size() == 16:
         tensor = torch.view_as_real(tensor)
