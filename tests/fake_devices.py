@@ -3,6 +3,7 @@ plug-in (tests/ring/cuda/fake_cuda.h), whose copies are late. TEST_DEVICE=fake a
 
 torch's operators of such tensors run at once, as they are tensors of the CPU: where a stream waits for results, the
 thread waits for the stream. What horo makes for itself stays one of the host where horo takes its address itself.
+Copies to the host and marks are late, too: a mark is reached when it was asked `late` times, or when a caller waits.
 With HORO_NCCL_LIBRARY, the same library, the tensors are reduced by the fake of NCCL."""
 
 import ctypes
@@ -13,8 +14,54 @@ import torch
 from horo.torch import devices
 
 
+class FakeMark:
+    """See Places.mark()."""
+
+    def __init__(self, places, copies):
+        self._places, self._copies, self._left = places, copies, places.late
+
+    def query(self):
+        self._left -= 1
+        if self._left < 0:
+            self._arrive()
+        return self._left < 0
+
+    def synchronize(self):
+        self._places.waits += 1
+        self._left = 0
+        self._arrive()
+
+    def elapsed_time(self, other):
+        assert not other._copies, "the other mark is not reached"
+        return self._places.hash_ms
+
+    def _arrive(self):
+        for target, values in self._copies:
+            target.copy_(values)
+        self._copies.clear()
+
+
 class FakePlaces(devices.Places):
     """All tensors that users give are on device 0."""
+
+    late = 1
+    waits = 0  # of callers for marks
+    hash_ms = 0.01  # what a pair of marks tells
+
+    def __init__(self):
+        self._copies = []  # since the last mark
+
+    def copy_to_device_later(self, values, device):
+        return values.clone()
+
+    def copy_to_host_later(self, tensor):
+        target = torch.full_like(tensor, -1)
+        self._copies.append((target, tensor.clone()))
+        return target
+
+    def mark(self, device):
+        copies, self._copies = self._copies, []
+        return FakeMark(self, copies)
 
     def is_host(self, tensor):
         return False

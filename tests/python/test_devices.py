@@ -43,6 +43,14 @@ def test_tensors_that_nccl_reduces_have_the_bits_of_the_cpu(run_program, fake_nc
     run_program("on_devices", 2, env=fake_nccl)
 
 
+def test_the_audit_compares_tensors_on_a_device_and_no_step_waits(run_program, fake):
+    run_program("audit_devices", 2, env=fake)
+
+
+def test_the_audit_compares_tensors_that_nccl_reduces(run_program, fake_nccl):
+    run_program("audit_devices", 2, env=fake_nccl, arguments=["ranks"])
+
+
 def test_an_elastic_job_goes_on_without_lost_ranks_on_a_device(fake, fake_nccl):
     words = command(4, "elastic_training", deadline=TORCH_DEADLINE_S)
     on_cpu, _ = run(words)

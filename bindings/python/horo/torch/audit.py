@@ -2,7 +2,7 @@
 
 A look waits for the other ranks for at most HORO_AUDIT_WAIT_MS in a step; if they are late, it continues at the end of
 the next step. It is a collective, so all ranks begin it after the same step; steps are counted from the start of the
-session, or from the last join of the process set.
+session, or from the last join of the process set. Where tensors are on devices it ends some steps later.
 """
 
 import gc
@@ -20,8 +20,10 @@ import torch
 import horo
 from horo import _default
 from horo.errors import HoroError, ReplicasDiffer
+from horo.torch import devices
 from horo.torch.audit_entries import Entries
 from horo.torch.audit_look import Look, compare
+from horo.torch.audit_text import text_of
 
 _log = logging.getLogger("horo")
 _LIBRARIES = tuple(os.path.dirname(os.path.abspath(each.__file__)) + os.sep for each in (horo, torch))
@@ -101,10 +103,12 @@ class Audit:
         until = time.monotonic() + self._wait_s
         try:
             if self._pending is None:
+                if devices.places.is_capturing():
+                    return
                 self._pending = (self._begin_look("step"), self._steps)
                 self._next = self._following(1)
             look, step = self._pending
-            if not look.advance(until):
+            if not look.advance(until, in_step=True):
                 return
         except HoroError as error:  # the next collective raises it if the session has ended
             self._drop()
@@ -116,11 +120,22 @@ class Audit:
             warnings.warn(f"the audit of {self._title} ends after step {self._steps}: {error!r}", stacklevel=_levels())
             return
         self._pending = None
-        if look.result.is_valid:
-            self._next = max(self._next, self._following(self._stretch(look.result)))
-            self._judge(look.result.finding, step)
-        else:  # a rank has left out looks while an earlier one was in progress; all ranks know the next common one
-            self._next = (look.result.steps // self._every + 1) * self._every
+        _raise(self._conclude(look.result, step))
+
+    def _conclude(self, result, step):
+        """Finds the step of the next look. Returns the errors to raise, at most one."""
+        if result.is_valid:
+            self._next = self._unless_known(max(self._next, self._following(self._stretch(result))), result)
+            return self._judge(result.finding, step)
+        # A rank has left out looks while an earlier one was in progress. All ranks know the next common one.
+        self._next = self._unless_known((result.steps // self._every + 1) * self._every, result)
+        return []
+
+    def _unless_known(self, step, result):
+        """This step, or the first of its followers at which no rank has the look of this result in progress."""
+        while step <= result.known_after > result.steps:
+            step = 2 * step if 2 * step < self._every else (step // self._every + 1) * self._every
+        return step
 
     def _drop(self):
         pending, self._pending = self._pending, None
@@ -134,7 +149,7 @@ class Audit:
         steps = self._steps - self._first
         times = (int(1e6 * (end - begin)), int(1e6 * (begin - self._looked_at[1]) / max(1, steps - self._looked_at[0])))
         self._looked_at = (steps, time.monotonic())
-        exchanges = compare(snapshot, steps, times, self._set)
+        exchanges = compare(snapshot, lambda: self._steps - self._first, times, self._set)
         return Look(self._session, f"{self.name}.{occasion}", self._number, exchanges)
 
     def _following(self, stretch):
@@ -152,17 +167,17 @@ class Audit:
         return max(1, -int(-steps // self._every))
 
     def _judge(self, finding, step):
-        """Reports a difference that was found after a step."""
+        """Warns of a difference that was found after a step. Returns the errors to raise instead."""
         error = self._error_of(finding, step)
         if error is None:
             self._reported = None
         elif self._mode == "raise":
-            errors, error = [error], None
-            _raise(errors)
+            return [error]
         elif (error.label, error.ranks) != self._reported:
             self._reported = (error.label, error.ranks)
             if _default.rank() in (finding.participants[0], *error.ranks):
                 warnings.warn(str(error), stacklevel=_levels())
+        return []
 
     def _error_of(self, finding, step):
         """The ReplicasDiffer for the finding of a look after this step; None if there is none."""
@@ -176,13 +191,15 @@ class Audit:
         if finding.is_complete:
             self._complete_at = step
         between = self._since[finding.keys[0]]
-        return ReplicasDiffer(_text(finding, self._title, between, step), finding.label, finding.ranks, between)
+        return ReplicasDiffer(text_of(finding, self._title, between, step), finding.label, finding.ranks, between)
 
     def look(self):
-        """Looks at once: all ranks of the process set call it, and it waits for them. Returns a list of at most one
-        error."""
+        """Looks at once: all ranks of the process set call it, and it waits for them. Returns a list of errors."""
         if not self._is_audited(_default.session()):
             return []
+        errors = []
+        if self._has_ended_late():
+            errors, self._pending = self._conclude(self._pending[0].result, self._pending[1]), None
         look = self._begin_look("now")
         try:
             look.advance(None)
@@ -192,19 +209,30 @@ class Audit:
         if not look.result.is_valid:
             return [HoroError(f"horo.audit: ranks have made different numbers of steps of {self._title}")]
         error = self._error_of(look.result.finding, self._steps)
-        return [] if error is None else [error]
+        return errors if error is None else [*errors, error]
 
-    def begin_last_look(self, session):
-        """The look at shutdown, or None. Not while an update or another look is in progress."""
+    def _has_ended_late(self):
+        """Whether a look was in progress that has waited for a device, and has ended now."""
+        if self._pending is None or not self._pending[0].is_late:
+            return False
+        return self._pending[0].advance(time.monotonic() + self._wait_s)
+
+    def last_looks(self, session):
+        """The looks at shutdown, each with its step: one in progress that has waited for a device is ended, and
+        another one begun. None while an update is in progress, or a look that waits for other ranks."""
         if not self._is_audited(session) or self._mode == "off" or self._steps == self._first:
-            return None
-        if self.in_step or self._pending is not None or self._optimizer() is None:
-            return None
-        return self._begin_look("end")
+            return []
+        if self.in_step or self._optimizer() is None:
+            return []
+        late = [self._pending] if self._has_ended_late() else []
+        if self._pending is not None and not late:
+            return []
+        self._pending = None
+        return [*late, (self._begin_look("end"), self._steps)]
 
-    def judge_last_look(self, look):
+    def judge_last_look(self, look, step):
         if look.result.is_valid:
-            self._judge(look.result.finding, self._steps)
+            _raise(self._judge(look.result.finding, step))
 
 
 def _raise(errors):
@@ -227,47 +255,6 @@ def _key_of(optimizer, names):
     while f"horo.audit.{digest}.{number}" in taken:
         number += 1
     return f"{digest}.{number}"
-
-
-def _listed(ranks):
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if len(ranks) <= 8:
-        return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
-    return f"ranks {', '.join(map(str, ranks[:7]))} and {len(ranks) - 7} more"
-
-
-def _text(finding, title, between, step):
-    return (
-        f"{title}: {_difference(finding)}. {_extent(finding)}{_when(between, step)} docs/audit.md lists likely causes."
-    )
-
-
-def _difference(finding):
-    most, *others = finding.groups
-    if len({text for text, _ in finding.groups}) > 1:
-        parts = [f"{'absent' if text is None else text} on {_listed(ranks)}" for text, ranks in [*others, most]]
-        return f"{finding.label} is not equal on all ranks: {', '.join(parts)}"
-    parts = [f"{_listed(ranks)} differ{'s' if len(ranks) == 1 else ''}" for _, ranks in others]
-    return f"{finding.label} is not equal on all ranks: {', '.join(parts)} from {_listed(most[1])}"
-
-
-def _extent(finding):
-    if not finding.is_complete:
-        return "The ranks have different entries, so that not all were compared. "
-    if len(finding.keys) == 1:
-        return ""
-    more = len(finding.keys) - 1 - len(finding.others)
-    return f"Also different: {', '.join(finding.others)}{f' and {more} more' if more else ''}. "
-
-
-def _when(between, step):
-    equal, found = between
-    still = "" if found == step else f", and still after step {step}"
-    if equal == found:
-        return f"Equal in a look after step {equal}, different in a later look before the next step{still}."
-    last = "no earlier look has compared it" if equal is None else f"equal after step {equal}"
-    return f"Different after step {found}{still}; {last}."
 
 
 def _levels():
@@ -299,16 +286,15 @@ def _look_at_shutdown(session):
     until, looks = None, []
     try:
         for each in sorted(_living, key=Audit.order):
-            look = each.begin_last_look(session)
-            if look is not None:
+            for look, step in each.last_looks(session):
                 until = until or time.monotonic() + each._wait_s
-                looks.append((each, look))
-        ended = [(each, look) for each, look in looks if look.advance(until)]
-    except HoroError as error:
+                looks.append((each, look, step))
+        ended = [each for each in looks if each[1].advance(until)]
+    except (HoroError, RuntimeError) as error:  # RuntimeError: of a device
         _log.debug("the audit's look at shutdown has failed: %s", error)
         return
-    for each, look in ended:
-        each.judge_last_look(look)
+    for each, look, step in ended:
+        each.judge_last_look(look, step)
 
 
 _default.before_shutdown(_look_at_shutdown)

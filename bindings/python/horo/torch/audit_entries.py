@@ -2,7 +2,8 @@
 
 An entry has a key, which is equal on all ranks and determines the order (options, then each parameter and its state), a
 hash of its value, and a label for people. Numbers and texts are compared by value, tensors by type, shape and bytes,
-whatever their strides; other objects by their type alone. None counts as no entry.
+whatever their strides; other objects by their type alone. None counts as no entry. Hashes of tensors on a device arrive
+later (audit_devices.py); such a tensor is never equal to one of the host.
 """
 
 import ctypes
@@ -15,6 +16,8 @@ import weakref
 import torch
 
 from horo._native import slow
+from horo.torch import devices
+from horo.torch.audit_devices import Arrival, Hasher
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _MAX_COPIED_BYTES = 64 << 20  # of tensors that are not contiguous, copied at once
@@ -31,12 +34,27 @@ class _Slot:
 
 
 class Snapshot:
-    """The entries of one moment, sorted by key. keys and hashes: int64 tensors."""
+    """The entries of one moment, sorted by key. keys and hashes: int64 tensors.
 
-    def __init__(self, keys, hashes, labels, values):
-        order = torch.argsort(keys, stable=True)
-        self.keys, self.hashes = keys[order], hashes[order]
-        self._order, self._labels, self._values = order, labels, values
+    late: the Hashes of devices, whose entries are the last ones of keys. Before complete() there is no hash."""
+
+    def __init__(self, keys, salts, hashes, late, entries):
+        self._order = torch.argsort(keys, stable=True)
+        self.keys = keys[self._order]
+        self._late, self._salts, self._found = late, salts, hashes
+        self._labels, self._values = entries
+        self.device_us = 0
+        self.arrival = Arrival(late) if late else None
+        if not late:
+            self.complete()
+
+    def complete(self):
+        """Takes the hashes of devices, which have arrived."""
+        hashes = self._found
+        if self._late:
+            hashes = torch.cat([hashes, *(each.values() for each in self._late)])
+            self.device_us = sum(each.device_us() for each in self._late)
+        self.hashes = (hashes ^ self._salts)[self._order]
 
     def __len__(self):
         return len(self._labels)
@@ -59,10 +77,12 @@ class Entries:
         self._has_state = has_state
         self._names = weakref.WeakMethod(names) if inspect.ismethod(names) else lambda: names
         self._slots = {}
+        self._hashers = {}  # by device
         self._last = ([], None, None)  # the slots of the last snapshot, their keys and salts
 
     def take(self, optimizer):
-        """Reads all values: the time of reading the memory, and about a microsecond per entry."""
+        """Reads all values: the time of reading the memory, and about a microsecond per entry. Devices read theirs
+        later, but before the work that their current streams get from now on."""
         reading = _Reading(self._slots)
         groups, name_of = optimizer.param_groups, self._names()
         for number, group in enumerate(groups):
@@ -83,13 +103,19 @@ class Entries:
 
     def _snapshot(self, reading):
         slots, hashes, values = reading.end()
+        late = []
+        for device, (tensors, its_slots, its_values) in reading.on_devices.items():
+            if device not in self._hashers:
+                self._hashers[device] = Hasher(device)
+            late.append(self._hashers[device].begin(tensors))
+            slots, values = slots + its_slots, values + its_values
         if slots != self._last[0]:
             keys = torch.tensor([slot.key for slot in slots], dtype=torch.int64, device="cpu")
             salts = torch.tensor([slot.salt for slot in slots], dtype=torch.int64, device="cpu")
             self._last = (slots, keys, salts)
             if len(self._slots) > 2 * len(slots):
                 self._slots.clear()
-        return Snapshot(self._last[1], hashes ^ self._last[2], [slot.label for slot in slots], values)
+        return Snapshot(self._last[1], self._last[2], hashes, late, ([slot.label for slot in slots], values))
 
 
 class _Reading:
@@ -100,6 +126,8 @@ class _Reading:
         self._tensors, self._tensor_slots, self._pointers, self._sizes = [], [], [], []
         self._numbers, self._number_slots, self._number_hashes = [], [], []
         self._hashes = []
+        self.on_devices = {}  # device: its tensors, their slots and their OnDevice
+        self._is_host = devices.places.is_host
         self._copies, self._copied_bytes = [], 0
 
     def value(self, order, name, field, value, depth=0):
@@ -117,8 +145,11 @@ class _Reading:
             self._number(order, name, field, value)
 
     def tensor(self, order, name, field, tensor):
-        if type(tensor) not in _PLAIN or not tensor.is_cpu or tensor.layout is not torch.strided:
+        if type(tensor) not in _PLAIN or tensor.layout is not torch.strided:
             self._number(order, name, field, tensor)
+            return
+        if not self._is_host(tensor):
+            self._on_device(order, name, field, tensor)
             return
         slot = self._slots.get((order, field))
         if slot is None or slot.shape != tensor.shape or slot.dtype is not tensor.dtype or slot.name != name:
@@ -133,6 +164,20 @@ class _Reading:
         self._pointers.append(tensor.data_ptr())
         if self._copied_bytes > _MAX_COPIED_BYTES:
             self._hash()
+
+    def _on_device(self, order, name, field, tensor):
+        if not devices.is_known(tensor) or tensor.is_quantized:
+            self._number(order, name, field, tensor)
+            return
+        slot = self._slots.get((order, field, "device"))
+        if slot is None or slot.shape != tensor.shape or slot.dtype is not tensor.dtype or slot.name != name:
+            slot = self._new_slot(order, name, field, tensor)
+            slot.salt = _digest(f"{_text_of_type(tensor)} on a device")
+            self._slots[order, field, "device"] = self._slots.pop((order, field))
+        tensors, slots, values = self.on_devices.setdefault(tensor.device, ([], [], []))
+        tensors.append(tensor.detach().resolve_conj().resolve_neg())
+        slots.append(slot)
+        values.append(_OnDevice(tensor, slot))
 
     def _number(self, order, name, field, value):
         slot = self._slots.get((order, field))
@@ -169,6 +214,16 @@ class _Reading:
         numbers_part = torch.tensor(self._number_hashes, dtype=torch.int64, device="cpu")
         hashes = torch.cat([*self._hashes, numbers_part])
         return self._tensor_slots + self._number_slots, hashes, self._tensors + self._numbers
+
+
+class _OnDevice:
+    """What the text of a tensor on a device is made of. It does not keep the memory of a large one."""
+
+    __slots__ = ("kind", "one", "slot")
+
+    def __init__(self, tensor, slot):
+        self.kind, self.slot = type(tensor).__name__, slot
+        self.one = tensor if tensor.numel() == 1 else None
 
 
 def _label(kind, name, field):
@@ -215,10 +270,15 @@ def _key_text(key):
 
 
 def _text_of_type(tensor):
+    """Of a tensor or a slot."""
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def _text_of(value):
+    """Of a tensor on a device: the text beside those of the host, and, after a line break, the one among its like."""
+    if isinstance(value, _OnDevice):
+        text = _text_of_type(value.slot) if value.one is None else repr(value.one.item())
+        return f"{value.kind} on cuda, not compared\n{text}"
     if isinstance(value, torch.Tensor):
         if type(value) not in _PLAIN or value.layout is not torch.strided or not value.is_cpu:
             return f"{type(value).__name__} on {value.device.type}, not compared"  # ranks have devices of other numbers

@@ -4,6 +4,10 @@ All exchanges are all_reduces with the maximum, which continue without ranks tha
 and of its complement shows whether all ranks have the same number. The first exchange has a few numbers: a digest of
 all entries. If it differs, a second one has the keys and the hashes of all entries, and finds the first difference; a
 third one has a row per rank about this entry.
+
+If tensors are on devices, their hashes arrive some steps later, and a look in step() waits for nothing before it has
+found a difference: it begins the first exchange in a later step, and asks at each one whether it has ended. The other
+exchanges, which wait, begin in a step that is the same on all ranks, so that all know the difference after that step.
 """
 
 import dataclasses
@@ -50,18 +54,42 @@ class Result:
     steps: int  # the most of all ranks
     cost_us: int  # the longest that a rank took to hash
     steps_us: int  # the longest duration of a step since the last look
+    known_after: int  # steps; all ranks know it after this one, or at once where tensors are on the host
 
 
-def compare(snapshot, steps, times, process_set):
-    """A generator that yields (name, tensor) for each all_reduce, which is made in place, and returns a Result.
+class _Hold:
+    """A pause of a look, until the rank has made this number of steps."""
 
-    steps: of this rank. times: microseconds of the hashing, and of the steps since the last look."""
+    def __init__(self, steps, steps_now):
+        self._steps, self._steps_now = steps, steps_now
+
+    def is_over(self):
+        return self._steps_now() >= self._steps
+
+    def wait(self, until):
+        """The caller, which waits for all ranks, ends the pause at once."""
+        return True
+
+
+def compare(snapshot, steps_now, times, process_set):
+    """A generator that yields (name, tensor) for each all_reduce, which is made in place, and pauses. Returns a Result.
+
+    steps_now: a function, the steps that this rank has made. times: microseconds of the hashing on the host, and of
+    the steps since the last look."""
+    steps = known_after = steps_now()
+    if snapshot.arrival is not None:
+        yield snapshot.arrival
+        snapshot.complete()
+        known_after = steps_now() + 1
     digest = _digest_of(snapshot)
-    numbers = torch.tensor([digest, ~digest, steps, -steps, len(snapshot), *times], dtype=torch.int64, device="cpu")
+    row = [digest, ~digest, steps, -steps, len(snapshot), times[0] + snapshot.device_us, times[1], known_after]
+    numbers = torch.tensor(row, dtype=torch.int64, device="cpu")
     yield "digest", numbers
-    high, low, most_steps, least_steps, count, cost_us, steps_us = numbers.tolist()
-    result = Result(None, most_steps == -least_steps, most_steps, cost_us, steps_us)
+    high, low, most_steps, least_steps, count, *others = numbers.tolist()
+    result = Result(None, most_steps == -least_steps, most_steps, *others)
     if result.is_valid and high != ~low:
+        if result.known_after > steps:
+            yield _Hold(result.known_after, steps_now)
         result.finding = yield from _find(snapshot, count, process_set)
     return result
 
@@ -120,8 +148,10 @@ def _rows(mine, process_set):
 def _groups(rows):
     """The label of the entry, and (text of the value, ranks) by decreasing number of ranks."""
     groups, label = {}, ""
-    for rank, (has, number, name, value) in sorted(rows.items()):
-        text = value.rstrip(b"\0").decode(errors="replace") if has else None
+    texts = {rank: row[3].rstrip(b"\0").decode(errors="replace").split("\n") for rank, row in rows.items() if row[0]}
+    choice = -1 if len({len(text) for text in texts.values()}) == 1 else 0  # not if only some are on devices
+    for rank, (has, number, name, _) in sorted(rows.items()):
+        text = texts[rank][choice] if has else None
         groups.setdefault((has, number), (text, []))[1].append(rank)
         label = label or name.rstrip(b"\0").decode(errors="replace")
     return label, sorted(groups.values(), key=lambda group: (-len(group[1]), group[1]))
@@ -135,30 +165,46 @@ class Look:
         self.session = session
         self.result = None
         self._name, self._number, self._exchanges = name, number, exchanges
-        self._work = None
+        self._work = self._pause = None
+        self.is_late = False  # hashes come from devices
+        self._is_asked = False  # whether the exchange has ended; step() does not wait for it
         self._continue()
 
     def _continue(self):
         try:
-            part, tensor = next(self._exchanges)
+            step = next(self._exchanges)
         except StopIteration as end:
             self.result = end.value
             return
+        if not isinstance(step, tuple):
+            self.is_late, self._pause = True, step
+            return
+        part, tensor = step
+        self._is_asked = self.is_late and part == "digest"
         shape = tuple(tensor.shape)
         spec = Spec(f"{self._name}.{part}", _native.ALL_REDUCE, Max, DTYPES[tensor.dtype], shape, set=self._number)
         self._work = self.session.submit(spec, tensor.data_ptr(), tensor.data_ptr(), tensor)
 
-    def advance(self, until):
+    def advance(self, until, in_step=False):
         """Continues until the end, at most until this time of time.monotonic(); None: without a limit. Returns whether
         it has ended. Raises the error of the exchange; the look cannot continue then."""
         while self.result is None:
-            if until is None:
-                self.session.wait([self._work])
-            elif not self.session.wait_until([self._work], until):
+            if self._pause is not None:
+                if not (self._pause.is_over() if in_step else self._pause.wait(until)):
+                    return False
+                self._pause = None
+            elif not self._has_exchanged(0 if in_step and self._is_asked else until):
                 return False
-            work, self._work = self._work, None
-            self.session.release([work])
             self._continue()
+        return True
+
+    def _has_exchanged(self, until):
+        if until is None:
+            self.session.wait([self._work])
+        elif not self.session.wait_until([self._work], until):
+            return False
+        work, self._work = self._work, None
+        self.session.release([work])
         return True
 
     def drop(self):

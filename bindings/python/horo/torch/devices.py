@@ -36,6 +36,26 @@ class Places:
         """Copies values of the host into a tensor of a device. They may be freed when this returns."""
         tensor.copy_(values)
 
+    def copy_to_device_later(self, values, device):
+        """A copy on the device of a tensor of the host, which the current stream makes."""
+        return values.pin_memory().to(device, non_blocking=True)
+
+    def copy_to_host_later(self, tensor):
+        """A copy on the host of a tensor of a device. It has the values when the device has reached a later mark."""
+        values = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
+        return values.copy_(tensor, non_blocking=True)
+
+    def mark(self, device):
+        """A mark in the current stream of the device: query() tells whether the device has reached it, synchronize()
+        waits, elapsed_time() has the milliseconds to another mark that is reached."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(device))
+        return event
+
+    def is_capturing(self):
+        """Whether the current stream is captured into a graph, so that no work of it is done now."""
+        return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
 
 places = Places()
 streams.current = lambda number: places.stream_of(number)
