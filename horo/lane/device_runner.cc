@@ -7,12 +7,14 @@
 
 #include "horo/base/error.h"
 #include "horo/base/say.h"
+#include "horo/lane/part_sizes.h"
 #include "horo/tensors/spec_check.h"
 
 namespace horo {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
+constexpr std::uint64_t kSizesPlan = std::uint64_t{1} << 60;  // of exchanges of sizes, beside those of Staging's jobs
 constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};  // between two looks at an event
 constexpr std::chrono::milliseconds kLookPause{20};
 constexpr std::chrono::seconds kLeftPatience{5};
@@ -25,9 +27,10 @@ bool is_on(const Item& item, const CudaDevice& device) {
   return item.submission.ready->device().number() == device.number();
 }
 
-// The elements of each member's part.
+// The elements of each member's part, where all parts are known.
 std::vector<std::size_t> counts_of(const Job& job, const Participants& participants) {
   const TensorSpec& spec = *job.first().spec;
+  if (has_varying_result(spec.kind)) return {};
   if (spec.kind != CollectiveKind::kReduceScatter) return {bytes_of(*job.items) / size_of(spec.dtype)};
   std::vector<std::size_t> counts;
   for (const std::int64_t rows : rows_for_each(spec.splits, spec.shape.front(), participants.group.size())) {
@@ -36,8 +39,7 @@ std::vector<std::size_t> counts_of(const Job& job, const Participants& participa
   return counts;
 }
 
-// The kinds of which every member has the whole, or its part, and knows the sizes. Tensors with a codec or Adasum are
-// cut into parts by themselves, on the host.
+// Tensors with a codec or Adasum are cut into parts by themselves, on the host.
 bool may_run(const Job& job) {
   const TensorSpec& spec = *job.first().spec;
   switch (spec.kind) {
@@ -47,14 +49,21 @@ bool may_run(const Job& job) {
     case CollectiveKind::kBroadcast:
       return job.turn != 0 && job.release.ranks.empty() && !runs_by_tensor(spec) && bytes_of(*job.items) > 0;
     default:
-      return false;
+      return job.turn != 0 && job.release.ranks.empty() && has_varying_result(spec.kind);
   }
 }
 
 // Of a bucket, each tensor is in its own place, in and out.
 std::size_t in_bytes(const Item& item, const Collective& collective, int rank) {
-  const bool reads = collective.kind != CollectiveKind::kBroadcast || collective.root == rank;
+  const bool is_from_root =
+      collective.kind == CollectiveKind::kBroadcast || collective.kind == CollectiveKind::kScatter;
+  const bool reads = !is_from_root || collective.root == rank;
   return reads && !item.submission.absent ? item.bytes : 0;
+}
+
+// Whether the caller has memory for a result of varying size.
+bool has_room(const Item& item, std::size_t bytes) {
+  return bytes == 0 || (item.submission.out != nullptr && item.submission.out_bytes >= bytes);
 }
 
 }  // namespace
@@ -69,6 +78,8 @@ bool DeviceRunner::run(const Job& job, const Participants& participants, const C
   const OnDevice on_first(first);
   DeviceGroup* const group = groups_.of(participants, like, first);
   if (group == nullptr || !group->takes(collective)) return false;
+  Outcome outcome;
+  if (has_varying_result(collective.kind) && !find_parts(job.first(), participants, collective, outcome)) return false;
   const OnDevice here(group->device());
   DeviceStream& stream = turn.stream_of(group->device());
   for (const Item& item : *job.items) item.submission.ready->hold_up(group->device(), stream.handle());
@@ -77,10 +88,24 @@ bool DeviceRunner::run(const Job& job, const Participants& participants, const C
   context_.recorder.mark(Phase::kPack);
   group->enqueue(collective, stream);
   context_.recorder.mark(Phase::kTransfer);
-  if (is_packed) unpack(job, participants, collective, stream);
-  issue(job.items, stream);
+  const bool fits = has_room(job.first(), outcome.bytes);
+  if (is_packed && fits) unpack(job, participants, collective, stream);
+  fits ? issue(job.items, std::move(outcome), stream) : end_on_host(job.items, collective, std::move(outcome), stream);
   context_.recorder.mark(Phase::kUnpack);
   return true;
+}
+
+// Sets the counts, the bytes of the result, and the outcome. Members that do not know the sizes tell them, and whether
+// they have room for the result on the device. False: one of them has none.
+bool DeviceRunner::find_parts(const Item& item, const Participants& participants, Collective& c, Outcome& outcome) {
+  Collective like = c;
+  like.plan |= kSizesPlan;
+  const PartSizes sizes(item, like, participants);
+  Parts parts = item.spec->counts_known ? sizes.known() : sizes.exchanged_with_room();
+  c.counts = std::move(parts.counts);
+  c.out.bytes = outcome.bytes = parts.bytes;
+  outcome.counts = std::move(parts.rows);
+  return item.spec->counts_known || parts.have_room;
 }
 
 // Sets the buffers: the memory of the tensors where it is one piece on the group's device, else a copy (true).
@@ -88,10 +113,12 @@ bool DeviceRunner::place(const Job& job, const Participants& participants, Colle
   const CudaDevice& device = stream.device();
   const std::vector<Item>& items = *job.items;
   const std::size_t in = bytes_of(items);
-  const std::size_t out = items.size() > 1 ? in : out_bytes_of(items.front(), participants);
+  const bool is_varying = has_varying_result(c.kind);
+  const std::size_t fixed = items.size() > 1 ? in : out_bytes_of(items.front(), participants);
+  const std::size_t out = is_varying ? c.out.bytes : fixed;
   const bool is_here = std::ranges::all_of(items, [&](const Item& item) { return is_on(item, device); });
   const Submission& only = items.front().submission;
-  if (is_here && items.size() == 1) {
+  if (is_here && items.size() == 1 && (!is_varying || has_room(items.front(), out))) {
     c.in = buffer_of(only.absent ? only.out : only.in, in);
     c.out = buffer_of(only.out, out);
     return false;
@@ -101,7 +128,7 @@ bool DeviceRunner::place(const Job& job, const Participants& participants, Colle
     return false;
   }
   if (!bucket_) bucket_ = std::make_unique<DeviceScratch>(device);
-  const bool is_apart = c.kind == CollectiveKind::kReduceScatter;
+  const bool is_apart = is_varying || c.kind == CollectiveKind::kReduceScatter;
   std::byte* at = bucket_->at_least(is_apart ? aligned(in) + out : in);
   c.in = buffer_of(at, in);
   c.out = is_apart ? buffer_of(at + aligned(in), out) : c.in;
@@ -119,7 +146,8 @@ void DeviceRunner::unpack(const Job& job, const Participants& participants, cons
   bool is_here = true;
   std::vector<CopyRow> rows;
   for (const Item& item : *job.items) {
-    rows.push_back({at, item.submission.out, out_bytes_of(item, participants)});
+    const bool is_varying = has_varying_result(c.kind);
+    rows.push_back({at, item.submission.out, is_varying ? c.out.bytes : out_bytes_of(item, participants)});
     at += item.bytes;
     is_here = is_here && is_on(item, stream.device());
   }
@@ -137,10 +165,27 @@ void DeviceRunner::copy(const std::vector<CopyRow>& rows, bool is_here, DeviceSt
 }
 
 // A retired tensor may be submitted again at once: what is enqueued for it then follows on the stream.
-void DeviceRunner::issue(const ItemList& items, DeviceStream& stream) {
+void DeviceRunner::issue(const ItemList& items, Outcome outcome, DeviceStream& stream) {
   last_ = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
   context_.tensor_table.retire_issued(items);
-  Work::issue_all(*items, last_);
+  if (items->size() > 1) return Work::issue_all(*items, last_);
+  items->front().work->issue(std::move(outcome), last_);
+}
+
+// The caller has no memory of the device, or too little, for a result whose size all members know. So this rank waits
+// for the result, while the others do not.
+void DeviceRunner::end_on_host(const ItemList& items, const Collective& c, Outcome outcome, DeviceStream& stream) {
+  last_ = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
+  wait();
+  const Item& item = items->front();
+  const bool is_wanted = item.submission.out == nullptr;
+  if (is_wanted) {
+    outcome.data = std::make_unique_for_overwrite<std::byte[]>(outcome.bytes);
+    stream.copy_to_host(outcome.data.get(), c.out.data, outcome.bytes);
+    stream.finish();
+  }
+  context_.tensor_table.retire(*items);
+  is_wanted ? item.work->finish(std::move(outcome)) : item.work->fail(invalid(too_small_text(item, outcome.bytes)));
 }
 
 bool DeviceRunner::watch() {
@@ -169,12 +214,16 @@ void DeviceRunner::check_ranks() {
   throw PeerLost(*gone, say("rank ", *gone, " has left the job before its part of a collective of CUDA tensors"));
 }
 
-void DeviceRunner::finish() {
+void DeviceRunner::wait() {
   Duration pause = kFirstPause;
   while (watch()) {
     context_.stop.pause(pause);
     pause = std::min<Duration>(2 * pause, kLongestPause);
   }
+}
+
+void DeviceRunner::finish() {
+  wait();
   groups_.finalize();
 }
 

@@ -50,9 +50,12 @@ class DeviceRunner {
   bool place(const Job& job, const Participants& participants, Collective& collective, DeviceStream& stream);
   void unpack(const Job& job, const Participants& participants, const Collective& collective, DeviceStream& stream);
   void copy(const std::vector<CopyRow>& rows, bool is_here, DeviceStream& stream);
-  void issue(const ItemList& items, DeviceStream& stream);
+  void issue(const ItemList& items, Outcome outcome, DeviceStream& stream);
+  bool find_parts(const Item& item, const Participants& participants, Collective& collective, Outcome& outcome);
+  void end_on_host(const ItemList& items, const Collective& collective, Outcome outcome, DeviceStream& stream);
 
   void check_ranks();
+  void wait();
 
   const DeviceRunnerContext context_;
   const std::vector<int> ranks_;
@@ -60,7 +63,7 @@ class DeviceRunner {
   TimePoint looked_ = {};                     // when check_ranks() last looked
   std::optional<TimePoint> left_;             // when a rank was first seen to have left while devices are at work
   std::shared_ptr<const DeviceEvent> last_;   // of the last job
-  std::shared_ptr<const DeviceEvent> begun_;  // complete when the callers\' streams let the last job begin
+  std::shared_ptr<const DeviceEvent> begun_;  // complete when the callers' streams let the last job begin
   std::unique_ptr<DeviceScratch> bucket_;     // of the lane's jobs, one after the other on their stream
 };
 
