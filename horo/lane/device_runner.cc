@@ -83,7 +83,8 @@ bool DeviceRunner::run(const Job& job, const Participants& participants, const C
   const OnDevice here(group->device());
   DeviceStream& stream = turn.stream_of(group->device());
   for (const Item& item : *job.items) item.submission.ready->hold_up(group->device(), stream.handle());
-  begun_ = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
+  forget_done();
+  running_.push_back({std::make_shared<const DeviceEvent>(stream.device(), stream.handle()), nullptr});
   const bool is_packed = place(job, participants, collective, stream);
   context_.recorder.mark(Phase::kPack);
   group->enqueue(collective, stream);
@@ -166,7 +167,7 @@ void DeviceRunner::copy(const std::vector<CopyRow>& rows, bool is_here, DeviceSt
 
 // A retired tensor may be submitted again at once: what is enqueued for it then follows on the stream.
 void DeviceRunner::issue(const ItemList& items, Outcome outcome, DeviceStream& stream) {
-  last_ = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
+  last_ = running_.back().done = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
   context_.tensor_table.retire_issued(items);
   if (items->size() > 1) return Work::issue_all(*items, last_);
   items->front().work->issue(std::move(outcome), last_);
@@ -175,7 +176,7 @@ void DeviceRunner::issue(const ItemList& items, Outcome outcome, DeviceStream& s
 // The caller has no memory of the device, or too little, for a result whose size all members know. So this rank waits
 // for the result, while the others do not.
 void DeviceRunner::end_on_host(const ItemList& items, const Collective& c, Outcome outcome, DeviceStream& stream) {
-  last_ = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
+  last_ = running_.back().done = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
   wait();
   const Item& item = items->front();
   const bool is_wanted = item.submission.out == nullptr;
@@ -198,12 +199,18 @@ bool DeviceRunner::watch() {
   return true;
 }
 
+void DeviceRunner::forget_done() {
+  while (!running_.empty() && running_.front().done && running_.front().done->is_complete()) running_.pop_front();
+}
+
 // A rank that leaves in good order has done its part, or has not begun it and never will.
 void DeviceRunner::check_ranks() {
   const TimePoint now = Clock::now();
   if (now - looked_ < kLookPause) return;
   looked_ = now;
-  if (begun_ && !begun_->is_complete()) return left_.reset();  // the callers' streams hold it up, not a rank
+  forget_done();
+  const bool is_held_up = !running_.empty() && !running_.front().begun->is_complete();
+  if (is_held_up) return left_.reset();  // by the callers' streams, not by a rank
   const auto has_left = [this](int rank) {
     return rank != context_.transport.rank() && context_.transport.has_left(rank);
   };
@@ -236,7 +243,7 @@ void DeviceRunner::close() noexcept {
   groups_.abort();
   bucket_.reset();
   last_.reset();
-  begun_.reset();
+  running_.clear();
 }
 
 }  // namespace horo

@@ -2,6 +2,7 @@
 // collective is enqueued. It is the way of static jobs. What it does not take goes by way of the host (Staging).
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -54,17 +55,23 @@ class DeviceRunner {
   bool find_parts(const Item& item, const Participants& participants, Collective& collective, Outcome& outcome);
   void end_on_host(const ItemList& items, const Collective& collective, Outcome outcome, DeviceStream& stream);
 
+  struct OnStream {
+    std::shared_ptr<const DeviceEvent> begun;  // complete when the callers' streams and the jobs before let it begin
+    std::shared_ptr<const DeviceEvent> done;
+  };
+
   void check_ranks();
+  void forget_done();
   void wait();
 
   const DeviceRunnerContext context_;
   const std::vector<int> ranks_;
   DeviceGroups groups_;
-  TimePoint looked_ = {};                     // when check_ranks() last looked
-  std::optional<TimePoint> left_;             // when a rank was first seen to have left while devices are at work
-  std::shared_ptr<const DeviceEvent> last_;   // of the last job
-  std::shared_ptr<const DeviceEvent> begun_;  // complete when the callers' streams let the last job begin
-  std::unique_ptr<DeviceScratch> bucket_;     // of the lane's jobs, one after the other on their stream
+  TimePoint looked_ = {};                    // when check_ranks() last looked
+  std::optional<TimePoint> left_;            // when a rank was first seen to have left while devices are at work
+  std::shared_ptr<const DeviceEvent> last_;  // of the last job
+  std::deque<OnStream> running_;             // the jobs that were not seen to be done, in the order of the stream
+  std::unique_ptr<DeviceScratch> bucket_;    // of the lane's jobs, one after the other on their stream
 };
 
 }  // namespace horo
