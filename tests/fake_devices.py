@@ -5,6 +5,7 @@ torch's operators of such tensors run at once, as they are tensors of the CPU: w
 thread waits for the stream. What horo makes for itself stays one of the host where horo takes its address itself.
 With HORO_NCCL_LIBRARY, the same library, the tensors are reduced by the fake of NCCL."""
 
+import contextlib
 import ctypes
 import os
 
@@ -24,6 +25,24 @@ class FakePlaces(devices.Places):
 
     def settle(self, number):
         pass
+
+    def side_stream(self, number):
+        return contextlib.nullcontext()
+
+    def record(self, number):
+        return None
+
+    def follow(self, number, event):
+        pass
+
+    def has_passed(self, event):
+        return True
+
+    def hold(self, tensor):
+        pass
+
+    def future(self, numbers):
+        return torch.futures.Future()
 
     def after_wait(self, number):
         if library := os.environ.get(

@@ -43,6 +43,10 @@ def test_tensors_that_nccl_reduces_have_the_bits_of_the_cpu(run_program, fake_nc
     run_program("on_devices", 2, env=fake_nccl)
 
 
+def test_works_of_torch_distributed_have_the_values_without_a_wait_of_the_host(run_program, fake_nccl):
+    run_program("on_devices_distributed", 3, env=fake_nccl)
+
+
 def test_an_elastic_job_goes_on_without_lost_ranks_on_a_device(fake):
     words = command(4, "elastic_training", deadline=TORCH_DEADLINE_S)
     on_cpu, _ = run(words)
