@@ -238,6 +238,11 @@ bool Session::wait_stream(std::span<const std::shared_ptr<Work>> works, int devi
   return true;
 }
 
+bool Session::wait_issued(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
+  check_process();
+  return waits_.wait(works, SessionWaits::For::kIssue, until);
+}
+
 bool Session::finish_devices(TimePoint until) {
   check_process();
   return waits_.finish_devices(until);

@@ -94,6 +94,8 @@ class Session {
   // Work::outcome() may be called. An error of the device, and ranks that are lost before it has done its part, are
   // told by the caller's next call. Throws as record().
   bool wait_stream(std::span<const std::shared_ptr<Work>> works, int device, CudaStream stream, TimePoint until);
+  // The same, and no stream waits.
+  bool wait_issued(std::span<const std::shared_ptr<Work>> works, TimePoint until);
   // Blocks until the works that are issued now have ended, or until `until` (false).
   bool finish_devices(TimePoint until);
   // Whether the work has ended. If its plan is incomplete, the work no longer waits for the rest of the plan.

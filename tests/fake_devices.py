@@ -6,6 +6,7 @@ thread waits for the stream. What horo makes for itself stays one of the host wh
 Copies to the host and marks are late, too: a mark is reached when it was asked `late` times, or when a caller waits.
 With HORO_NCCL_LIBRARY, the same library, the tensors are reduced by the fake of NCCL."""
 
+import contextlib
 import ctypes
 import os
 
@@ -71,6 +72,24 @@ class FakePlaces(devices.Places):
 
     def settle(self, number):
         pass
+
+    def side_stream(self, number):
+        return contextlib.nullcontext()
+
+    def record(self, number):
+        return None
+
+    def follow(self, number, event):
+        pass
+
+    def has_passed(self, event):
+        return True
+
+    def hold(self, tensor):
+        pass
+
+    def future(self, numbers):
+        return torch.futures.Future()
 
     def after_wait(self, number):
         if library := os.environ.get(

@@ -204,6 +204,7 @@ int32_t horo_wait(horo_session* session, const int64_t* works, size_t count, int
 int32_t horo_wait_stream(horo_session* session, const int64_t* works, size_t count, const horo_stream* stream,
                          int32_t timeout_ms) {
   return wait_by(session, {works, count}, timeout_ms, [=](horo_session& s, const auto& waited, horo::TimePoint until) {
+    if (stream == nullptr) return s.session.wait_issued(waited, until);
     check_struct(stream, "horo_stream");
     return s.session.wait_stream(waited, stream->device, stream->stream, until);
   });

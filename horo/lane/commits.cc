@@ -92,17 +92,15 @@ void Commits::deliver_one(JobResult& held) {
   end(held);
 }
 
-// The Works are issued: the last copies are enqueued.
 void Commits::deliver_on_device(JobResult& held) {
   DeviceResults& results = context_.devices->results();
   if (held.failure) {
-    results.drop(std::move(*held.on_device));
+    results.drop(*held.on_device);
     return end(held);
   }
-  const std::shared_ptr<const DeviceEvent> event = results.deliver(std::move(*held.on_device));
   fail_point("device.delivered");
-  context_.tensor_table.retire_issued(held.items);
-  Work::issue_all(*held.items, event);
+  held.on_device->fits ? results.deliver(context_.tensor_table, held.items, std::move(*held.on_device))
+                       : results.end_on_host(context_.tensor_table, held.items, std::move(*held.on_device));
 }
 
 void Commits::end(JobResult& held) {

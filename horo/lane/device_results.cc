@@ -3,6 +3,8 @@
 #include <bit>
 #include <utility>
 
+#include "horo/lane/job.h"
+
 namespace horo {
 namespace {
 
@@ -21,7 +23,7 @@ DeviceResults::Place& DeviceResults::place_of(const CudaDevice& device) {
   return places_.try_emplace(device.number(), device).first->second;
 }
 
-DeviceResults::Memory DeviceResults::take(std::size_t bytes, DeviceStream& stream) {
+HeldMemory DeviceResults::take(std::size_t bytes, DeviceStream& stream) {
   Place& place = place_of(stream.device());
   const std::size_t size = rounded(bytes);
   const auto found = place.spare.find(size);
@@ -32,21 +34,43 @@ DeviceResults::Memory DeviceResults::take(std::size_t bytes, DeviceStream& strea
   return {spare.data, size};
 }
 
-std::shared_ptr<const DeviceEvent> DeviceResults::deliver(DeviceResult result) {
-  if (result.memory == nullptr) return std::move(result.done);
-  const CudaDevice device = result.done->device();
-  const OnDevice here(device);
-  Place& place = place_of(device);
-  place.stream.copy_rows(result.rows, result.is_here);
-  last_ = std::make_shared<const DeviceEvent>(device, place.stream.handle());
-  place.spare.emplace(result.bytes, Spare{result.memory, last_});
-  return last_;
+// A retired tensor may be submitted again at once: what is enqueued for it then follows on the callers' streams.
+void DeviceResults::deliver(TensorTable& tensor_table, const ItemList& items, DeviceResult result) {
+  std::shared_ptr<const DeviceEvent> there = result.done;
+  if (result.held.data != nullptr) {
+    const CudaDevice device = result.done->device();
+    const OnDevice here(device);
+    Place& place = place_of(device);
+    place.stream.copy_rows(result.rows, result.is_here);
+    last_ = there = std::make_shared<const DeviceEvent>(device, place.stream.handle());
+    place.spare.emplace(result.held.bytes, Spare{result.held.data, there});
+  }
+  tensor_table.retire_issued(items);
+  if (items->size() > 1) return Work::issue_all(*items, there);
+  items->front().work->issue(std::move(result.outcome), there);
 }
 
-void DeviceResults::drop(DeviceResult result) {
-  if (result.memory == nullptr) return;
-  // What is enqueued on the stream of the next result follows what has written this one.
-  place_of(result.done->device()).spare.emplace(result.bytes, Spare{result.memory, nullptr});
+void DeviceResults::end_on_host(TensorTable& tensor_table, const ItemList& items, DeviceResult result) {
+  const Item& item = items->front();
+  Outcome& outcome = result.outcome;
+  const bool is_wanted = item.submission.out == nullptr;
+  if (is_wanted) {
+    const CudaDevice device = result.done->device();
+    const OnDevice here(device);
+    outcome.data = std::make_unique_for_overwrite<std::byte[]>(outcome.bytes);
+    DeviceStream& stream = place_of(device).stream;
+    stream.copy_to_host(outcome.data.get(), result.from.data, outcome.bytes);
+    stream.finish();
+  }
+  drop(result);
+  tensor_table.retire(*items);
+  is_wanted ? item.work->finish(std::move(outcome)) : item.work->fail(invalid(too_small_text(item, outcome.bytes)));
+}
+
+// What is enqueued on the stream of the next result follows what has written this one.
+void DeviceResults::drop(const DeviceResult& result) {
+  if (result.held.data == nullptr) return;
+  place_of(result.done->device()).spare.emplace(result.held.bytes, Spare{result.held.data, nullptr});
 }
 
 }  // namespace horo

@@ -1,44 +1,50 @@
 // DeviceResults: memory of devices that holds the results of collectives apart from the callers' memory until they are
-// committed (RetainedDelivery).
+// committed (RetainedDelivery); and the ends of collectives of device tensors.
 #pragma once
 
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <optional>
 #include <vector>
 
+#include "horo/tensors/tensor_table.h"
+#include "ring/collective.h"
 #include "ring/cuda/cuda_device.h"
 #include "ring/cuda/device_memory.h"
 
 namespace horo {
 
+// Memory that a DeviceResults has lent.
+struct HeldMemory {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
 // What a collective of device tensors has left on its stream.
 struct DeviceResult {
-  // Complete when the results are there. The device is that of the memory.
-  std::shared_ptr<const DeviceEvent> done;
-  std::byte* memory = nullptr;     // null: the results are in the callers' memory
-  std::size_t bytes = 0;           // of the memory
-  std::vector<CopyRow> rows = {};  // from the memory to the callers'
-  bool is_here = true;             // the callers' memory is of the same device
+  std::shared_ptr<const DeviceEvent> done = {};  // complete when the results are there
+  HeldMemory held = {};                          // no data: the results are in the callers' memory, or in `from` alone
+  std::vector<CopyRow> rows = {};                // from the held memory to the callers'
+  bool is_here = true;                           // the callers' memory is of the same device
+  bool fits = true;      // false: the caller has no memory of a device for the result; see end_on_host()
+  Buffer from = {};      // where the result is
+  Outcome outcome = {};  // of a single item
 };
 
 // The thread that runs the lane's tasks, or the engine's when that has ended.
 class DeviceResults {
  public:
-  struct Memory {
-    std::byte* data = nullptr;
-    std::size_t bytes = 0;
-  };
-
   // Memory of at least these bytes, of undefined content, for what is enqueued on the stream from now on. Its device is
   // the current one. Throws std::runtime_error: the device has no memory left.
-  Memory take(std::size_t bytes, DeviceStream& stream);
-  // Enqueues the copies to the callers' memory, on a stream of its own. `done` has completed. Returns an event that is
-  // complete when the results are there. Throws std::runtime_error (CUDA).
-  std::shared_ptr<const DeviceEvent> deliver(DeviceResult result);
+  HeldMemory take(std::size_t bytes, DeviceStream& stream);
+  // Enqueues the copies of held results, which are there, to the callers' memory, on a stream of its own. Then issues
+  // the Works, whose event is complete when the results are in the callers' memory. Throws std::runtime_error (CUDA).
+  void deliver(TensorTable& tensor_table, const ItemList& items, DeviceResult result);
+  // The caller has no memory of a device, or too little, for a result whose size all members know: copies the result,
+  // which is there, to the host, and ends the Work. Blocks. Throws std::runtime_error (CUDA).
+  void end_on_host(TensorTable& tensor_table, const ItemList& items, DeviceResult result);
   // Takes the memory back without that.
-  void drop(DeviceResult result);
+  void drop(const DeviceResult& result);
   // The copies have ended.
   bool is_idle() const { return !last_ || last_->is_complete(); }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -56,27 +57,26 @@ class DeviceRunner {
   void close() noexcept;
 
  private:
-  // Where a collective reads and writes.
-  struct Places {
-    Buffer in, out;
-    DeviceResults::Memory held = {};                   // none: the results are in the callers' memory afterwards
-    std::vector<CopyRow> rows_in = {}, rows_out = {};  // copies before and after it
-    bool is_here = true;                               // all memory of the callers is of the group's device
+  // A job that was not seen to be done.
+  struct OnStream {
+    std::shared_ptr<const DeviceEvent> begun;  // complete when the callers' streams and the jobs before let it begin
+    std::shared_ptr<const DeviceEvent> done;
   };
 
-  Places place(const Job& job, const Participants& participants, const Collective& collective, DeviceStream& stream);
-  std::byte* take(std::size_t bytes, DeviceStream& stream, Places& places);
+  bool find_parts(const Item& item, const Participants& participants, Collective& collective, Outcome& outcome);
+  std::byte* take(std::size_t bytes, DeviceStream& stream, DeviceResult& result);
+  void forget_done();
   void counted(const std::function<void()>& call);
   void check_ranks();
 
   const DeviceRunnerContext context_;
   const std::vector<int> ranks_;
   DeviceGroups groups_;
-  TimePoint looked_ = {};                     // when check_ranks() last looked
-  std::optional<TimePoint> left_;             // when a rank was first seen to have left while devices are at work
-  std::shared_ptr<const DeviceEvent> last_;   // of the last job
-  std::shared_ptr<const DeviceEvent> begun_;  // complete when the callers' streams let the last job begin
-  std::unique_ptr<DeviceScratch> bucket_;     // of the lane's jobs, one after the other on their stream
+  TimePoint looked_ = {};                    // when check_ranks() last looked
+  std::optional<TimePoint> left_;            // when a rank was first seen to have left while devices are at work
+  std::shared_ptr<const DeviceEvent> last_;  // of the last job
+  std::deque<OnStream> running_;             // in the order of the stream
+  std::unique_ptr<DeviceScratch> bucket_;    // of the lane's jobs, one after the other on their stream
   DeviceResults results_;
   std::atomic<bool> holds_results_ = false;
   bool has_failed_ = false;  // NCCL's network

@@ -27,15 +27,18 @@ ItemList InPlaceDelivery::outputs(const Job& job, const Participants& /*particip
   return job.items;
 }
 
-// A retired tensor may be submitted again at once, so it is retired before its Work is finished or issued; what is
-// enqueued for it then follows on the stream. Nothing may throw between the two, because the tensor table does not hold
-// the Work any more.
+void InPlaceDelivery::deliver_on_device(const ItemList& items, DeviceResult result) {
+  DeviceResults& results = context_.devices->results();
+  if (result.fits) return results.deliver(context_.tensor_table, items, std::move(result));
+  context_.devices->wait_for_results();
+  results.end_on_host(context_.tensor_table, items, std::move(result));
+}
+
+// A retired tensor may be submitted again at once, so it is retired before its Work is finished. Nothing may throw
+// between the two, because the tensor table does not hold the Work any more.
 void InPlaceDelivery::deliver(const Job& job, const Participants& participants, const Collective& collective,
                               JobResult result) {
-  if (result.on_device) {
-    context_.tensor_table.retire_issued(job.items);
-    return Work::issue_all(*job.items, result.on_device->done);
-  }
+  if (result.on_device) return deliver_on_device(job.items, std::move(*result.on_device));
   if (collective.kind == CollectiveKind::kBarrier) {
     participants.group.run(collective);
     context_.recorder.mark(Phase::kTransfer);

@@ -18,6 +18,8 @@ class InPlaceDelivery final : public Delivery {
   void end(const Ending& ending) override { end_all(context_.tensor_table, ending); }
 
  private:
+  void deliver_on_device(const ItemList& items, DeviceResult result);
+
   const DeliveryContext context_;
 };
 

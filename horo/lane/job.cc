@@ -10,17 +10,15 @@
 #include "horo/lane/job.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "horo/base/check.h"
-#include "horo/base/error.h"
+#include "horo/lane/part_sizes.h"
 #include "horo/tensors/spec_check.h"
 
 namespace horo {
 namespace {
 
 constexpr std::size_t kEagerBytes = 512 << 10;
-constexpr std::int64_t kMostElements = std::int64_t{1} << 59;
 
 int index_in(const std::vector<int>& ranks, int rank) {
   const auto found = std::lower_bound(ranks.begin(), ranks.end(), rank);
@@ -32,11 +30,7 @@ int index_in(const std::vector<int>& ranks, int rank) {
 class ItemRun {
  public:
   ItemRun(const Item& item, const Collective& like, const Participants& participants)
-      : item_(item),
-        spec_(*item.spec),
-        like_(like),
-        participants_(participants),
-        row_bytes_(row_elements(spec_) * size_of(spec_.dtype)) {}
+      : item_(item), spec_(*item.spec), like_(like), participants_(participants) {}
 
   Outcome run() {
     switch (spec_.kind) {
@@ -47,11 +41,9 @@ class ItemRun {
         return reduce_scatter();
       case CollectiveKind::kAllGather:
       case CollectiveKind::kGather:
-        return gather();
       case CollectiveKind::kScatter:
-        return scatter();
       case CollectiveKind::kAllToAll:
-        return all_to_all();
+        return parts();
       default:
         return whole();
     }
@@ -77,50 +69,20 @@ class ItemRun {
   Outcome reduce_scatter() const {
     Collective c = like_;
     synchronize(c, spec_.bytes());
-    c.counts = elements(rows_for_each(spec_.splits, spec_.shape.front(), participants_.group.size()));
+    for (const std::int64_t rows : rows_for_each(spec_.splits, spec_.shape.front(), participants_.group.size())) {
+      c.counts.push_back(static_cast<std::size_t>(rows) * row_elements(spec_));
+    }
     c.in = buffer_of(item_.submission.in, spec_.bytes());
     c.out = buffer_of(item_.submission.out, c.counts[me()] * size_of(spec_.dtype));
     participants_.group.run(c);
     return {};
   }
 
-  Outcome gather() {
-    const bool gets = spec_.kind == CollectiveKind::kAllGather || like_.root == participants_.group.rank();
-    const auto parts_of = [&](const std::vector<std::int64_t>& rows) {
-      return Parts{elements(rows), gets ? rows : std::vector<std::int64_t>()};
-    };
-    if (!spec_.counts_known) return move_parts(second(), parts_of(gather_all({spec_.shape.front()})));
-    std::vector<std::int64_t> rows = spec_.splits;
-    if (rows.empty()) rows.assign(size(), spec_.shape.front());
-    const std::int64_t most = *std::max_element(rows.begin(), rows.end());
-    return move_parts(first(static_cast<std::size_t>(most) * row_bytes_), parts_of(rows));
-  }
-
-  Outcome scatter() {
-    if (spec_.counts_known) {
-      const auto even = rows_for_each({}, spec_.shape.front(), participants_.group.size());
-      return move_parts(first(spec_.bytes()), {elements(even), {even[me()]}});
-    }
-    std::vector<std::int64_t> rows(size());
-    const bool is_root = like_.root == participants_.group.rank();
-    if (is_root) rows = rows_for_each(item_.submission.splits, spec_.shape.front(), participants_.group.size());
-    rows = gather_all(rows);
-    const auto roots = rows.begin() + std::ptrdiff_t{like_.root} * participants_.group.size();
-    rows = {roots, roots + participants_.group.size()};
-    return move_parts(second(), {elements(rows), {rows[me()]}});
-  }
-
-  Outcome all_to_all() {
-    const auto mine = rows_for_each(item_.submission.splits, spec_.shape.front(), participants_.group.size());
-    std::vector<std::int64_t> rows;  // of each rank, for each rank
-    for (std::size_t from = 0; from < size() && spec_.counts_known; ++from) {
-      rows.insert(rows.end(), mine.begin(), mine.end());
-    }
-    const Collective c = spec_.counts_known ? first(spec_.bytes()) : second();
-    if (!spec_.counts_known) rows = gather_all(mine);
-    std::vector<std::int64_t> to_me;
-    for (std::size_t from = 0; from < size(); ++from) to_me.push_back(rows[from * size() + me()]);
-    return move_parts(c, {elements(rows), to_me});
+  // Parts of any sizes.
+  Outcome parts() const {
+    const PartSizes sizes(item_, like_, participants_);
+    return spec_.counts_known ? move_parts(first(sizes.most_bytes()), sizes.known())
+                              : move_parts(second(), sizes.exchanged());
   }
 
   // The collective of the data: the only one, of parts of at most these bytes, which all ranks know; or the second one.
@@ -135,14 +97,6 @@ class ItemRun {
     return c;
   }
 
-  Collective sizes() const {
-    Collective c = like_;
-    c.dtype = DType::kInt64;
-    c.op = ReduceOp::kSum;
-    c.what = "the sizes of " + like_.what;
-    return c;
-  }
-
   // Returns when all ranks have reached this collective if eager bytes would exceed their limit. All ranks make the
   // same decision.
   void synchronize(Collective& c, std::size_t bytes) const {
@@ -150,52 +104,18 @@ class ItemRun {
     const std::size_t eager = bytes + (is_counted ? *participants_.eager_bytes : 0);
     const bool is_small = eager <= (is_counted ? kEagerBytes : kEagerBytes / 64);
     if (!is_small) {
-      gather_all({0});
+      gather_numbers({0}, like_, participants_);
       c.plan += 1;
     }
     if (is_counted) *participants_.eager_bytes = is_small ? eager : 0;
   }
 
-  // The values of all ranks, in their order; each has as many.
-  std::vector<std::int64_t> gather_all(const std::vector<std::int64_t>& mine) const {
-    std::vector<std::int64_t> all(size() * mine.size());
-    Collective c = sizes();
-    c.kind = CollectiveKind::kAllGather;
-    c.counts.assign(size(), mine.size());
-    c.in = buffer_of(mine.data(), mine.size() * sizeof(std::int64_t));
-    c.out = buffer_of(all.data(), all.size() * sizeof(std::int64_t));
-    participants_.group.run(c);
-    return all;
-  }
-
-  // Elements for each number of rows. Throws ProtocolError for numbers of other ranks that are out of range.
-  std::vector<std::size_t> elements(const std::vector<std::int64_t>& rows) const {
-    const auto row = static_cast<std::int64_t>(row_elements(spec_));
-    std::vector<std::size_t> counts;
-    std::int64_t left = kMostElements;
-    for (const std::int64_t count : rows) {
-      if (count < 0 || (row > 0 && count > left / row)) {
-        throw ProtocolError("a rank sent an invalid size: " + like_.what + " has " + std::to_string(count) +
-                            " rows of " + std::to_string(row) + " elements");
-      }
-      left -= count * row;
-      counts.push_back(static_cast<std::size_t>(count * row));
-    }
-    return counts;
-  }
-
-  struct Parts {
-    std::vector<std::size_t> counts;  // of the collective
-    std::vector<std::int64_t> rows;   // that this rank receives
-  };
-
   // Runs the collective of the data.
   Outcome move_parts(Collective c, Parts parts) const {
     c.counts = std::move(parts.counts);
-    std::vector<std::int64_t> rows = std::move(parts.rows);
     Outcome outcome;
-    outcome.bytes = static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})) * row_bytes_;
-    outcome.counts = std::move(rows);
+    outcome.bytes = parts.bytes;
+    outcome.counts = std::move(parts.rows);
     const bool fits = item_.submission.out != nullptr && item_.submission.out_bytes >= outcome.bytes;
     if (!fits) outcome.data = std::make_unique_for_overwrite<std::byte[]>(outcome.bytes);
     c.in = buffer_of(item_.submission.in, spec_.bytes());
@@ -209,7 +129,6 @@ class ItemRun {
   const TensorSpec& spec_;
   const Collective& like_;
   const Participants& participants_;
-  const std::size_t row_bytes_;
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "ring/nccl/nccl_group.h"
 
 #include <algorithm>
-#include <array>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -10,6 +10,7 @@
 #include "horo/base/say.h"
 #include "ring/cuda/device_memory.h"
 #include "ring/nccl/nccl_call.h"
+#include "ring/nccl/nccl_moves.h"
 #include "ring/nccl/nccl_types.h"
 #include "ring/reduce/tree.h"
 
@@ -27,7 +28,11 @@ struct Shard {
 class NcclGroup final : public DeviceGroup {
  public:
   NcclGroup(std::shared_ptr<const NcclApi> api, const CudaDevice& device, const NcclMembers& members, Pause pause)
-      : device_(device), members_(members), calls_(std::move(api), std::move(pause)), scratch_(device) {
+      : device_(device),
+        members_(members),
+        calls_(std::move(api), std::move(pause)),
+        moves_(calls_, device, members.size, members.rank),
+        scratch_(device) {
     try {
       calls_.connect(members_.size, members_.id, members_.rank, members_.connect_time);
     } catch (...) {
@@ -41,19 +46,18 @@ class NcclGroup final : public DeviceGroup {
 
   bool takes(const Collective& c) const override {
     switch (c.kind) {
-      case CollectiveKind::kBroadcast:
-        return true;
       case CollectiveKind::kAllReduce:
       case CollectiveKind::kReduce:
       case CollectiveKind::kReduceScatter:
         return is_native(c) || (members_.has_kernels && has_kernel(c.dtype, c.op) && members_.size <= most_members());
       default:
-        return false;
+        return NcclMoves::takes(c.kind);
     }
   }
 
   void enqueue(const Collective& c, DeviceStream& stream) override {
-    if (c.kind == CollectiveKind::kBroadcast) return broadcast(c, stream);
+    if (NcclMoves::takes(c.kind)) return moves_.enqueue(c, stream);
+    if (c.kind == CollectiveKind::kReduceScatter) return scatter(c, stream);
     is_native(c) ? reduce_by_nccl(c, stream) : reduce_by_tree(c, stream);
   }
 
@@ -65,10 +69,11 @@ class NcclGroup final : public DeviceGroup {
   void abort() noexcept override {
     calls_.abort(device_);
     scratch_.free();
+    moves_.free();
   }
 
   std::string_view algorithm(const Collective& c) const override {
-    return c.kind == CollectiveKind::kBroadcast || is_native(c) ? "nccl" : "nccl_shards";
+    return NcclMoves::takes(c.kind) || is_native(c) ? "nccl" : "nccl_shards";
   }
 
  private:
@@ -84,11 +89,14 @@ class NcclGroup final : public DeviceGroup {
     return is_even && is_plain && nccl_op(c.dtype, c.op, c.order) && (c.divisor == 1.0 || c.divisor == members_.size);
   }
 
-  void broadcast(const Collective& c, DeviceStream& stream) {
-    const std::byte* const in = members_.rank == c.root ? c.in.data : c.out.data;
-    calls_.run("ncclBroadcast", [&](const NcclApi& api, NcclComm comm) {
-      return api.broadcast(in, c.out.data, c.out.bytes, NcclType::kUint8, c.root, comm, stream.handle());
-    });
+  // In place where the result lies at its place in the input. Any other result that lies there is written over values
+  // that are still to be sent, so these are copied.
+  void scatter(const Collective& c, DeviceStream& stream) {
+    const std::size_t before = std::accumulate(c.counts.begin(), c.counts.begin() + members_.rank, std::size_t{0});
+    Collective apart = c;
+    const bool is_in_place = c.out.data == c.in.data + before * size_of(c.dtype);
+    if (!is_in_place) apart.in.data = const_cast<std::byte*>(moves_.input_of(c, c.in.bytes, stream));
+    is_native(c) ? reduce_by_nccl(apart, stream) : scatter_by_tree(apart, stream);
   }
 
   void reduce_by_nccl(const Collective& c, DeviceStream& stream) {
@@ -112,7 +120,6 @@ class NcclGroup final : public DeviceGroup {
 
   // The rest that cannot be cut into equal shards is reduced by each member itself, as are small tensors.
   void reduce_by_tree(const Collective& c, DeviceStream& stream) {
-    if (c.kind == CollectiveKind::kReduceScatter) return scatter_by_tree(c, stream);
     const std::size_t bytes = size_of(c.dtype), count = c.counts[0];
     const bool is_small = count * bytes * size() <= kSmallBytes;
     const std::size_t most = std::max(kSliceBytes / bytes / size(), std::size_t{1});  // of a shard
@@ -243,6 +250,7 @@ class NcclGroup final : public DeviceGroup {
   const CudaDevice device_;
   const NcclMembers members_;
   NcclCalls calls_;
+  NcclMoves moves_;
   DeviceScratch scratch_;
 };
 

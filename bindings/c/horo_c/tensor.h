@@ -135,7 +135,7 @@ typedef struct {
  * enqueued. What is enqueued on the stream after the call begins when the works have ended. horo_get_result and
  * horo_release may be called then; the memory of a work must stay valid until horo_poll tells its end, or until what
  * the stream was given after this call has begun. A rank that is lost after that is told by the next call. Works of the
- * host have ended when this returns. */
+ * host have ended when this returns. stream: null: no stream waits. */
 HORO_API int32_t horo_wait_stream(horo_session* session, const int64_t* works, size_t count, const horo_stream* stream,
                                   int32_t timeout_ms);
 /* Blocks until all works for which streams wait (horo_wait_stream) have ended, or failed, or the timeout has passed

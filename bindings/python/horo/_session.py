@@ -40,14 +40,13 @@ class Session(Keys):
         used if the ranks are on several hosts and HORO_ADDR is not set."""
         super().__init__()
         self.pointer = SessionStart(list(settings), exchange).join()
-        self.pid = os.getpid()
-        self.closed = False
+        self.pid, self.closed = os.getpid(), False
         self._closing = threading.RLock()  # reentrant: a signal handler may call shutdown() during a shutdown
         self.world = World(self.pointer)
         self.is_elastic = self.world.is_elastic
         self.kept = {}  # work: the objects to keep alive until it ends
         self._on_devices = DeviceWorks()
-        self._waits = Waits(self.pointer, self.world, self._on_devices)
+        self.waits = Waits(self.pointer, self.world, self._on_devices)
         self.joins = collections.Counter()  # number of a process set: how often its members have joined
         self._callbacks = []  # callbacks of the library
         self.dropped = collections.deque()  # works whose handles were dropped; any thread appends
@@ -181,15 +180,20 @@ class Session(Keys):
     def wait(self, works):
         """Blocks until all works have ended; raises the error of the first work that failed. What the current streams
         of this thread do next has the results of works on devices: it waits for them."""
-        self._waits.until(works)
+        self.waits.until(works)
 
     def wait_until(self, works, until):
         """wait(), at most until this time of time.monotonic(). Returns whether all works have ended."""
-        return self._waits.until(works, until)
+        return self.waits.until(works, until)
 
     def wait_until_ended(self, works, until):
         """wait_until(), also for the devices."""
-        return self._waits.until_ended(works, until)
+        return self.waits.until_ended(works, until)
+
+    def unkeep(self, work):
+        """The current streams wait for the work, which stays: lets go of its memory where that is safe."""
+        if work in self._on_devices and self._on_devices.is_followed(work):
+            self.kept.pop(work, None)
 
     def result(self, work):
         """horo_result of a work that succeeded; its pointers are valid until release()."""
@@ -387,7 +391,7 @@ class Session(Keys):
         with self._closing:
             if self.closed:
                 return
-            self._waits.for_devices()
+            self.waits.for_devices()
             if self.closed:  # by a signal handler meanwhile
                 return
             self.closed = True

@@ -40,6 +40,10 @@ class Waits:
         """The same, but works on devices have ended, too."""
         return self._run(works, until, [("horo_wait", ())])
 
+    def until_begun(self, works, until):
+        """The same, but no stream waits, and works on devices may go on."""
+        return self._run(works, until, [("horo_wait_stream", (None,))])
+
     def for_devices(self):
         """Waits until the works that devices have begun have ended. A signal handler may end it, which the library's
         wait at its shutdown does not allow."""

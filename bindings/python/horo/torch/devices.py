@@ -2,6 +2,8 @@
 
 A tensor is on the host, or on a CUDA device. `places` has the functions that decide; tests replace it."""
 
+import contextlib
+
 import torch
 
 from horo import _native
@@ -31,6 +33,30 @@ class Places:
     def settle(self, number):
         """Waits until the current stream of the device has done what it has."""
         torch.cuda.current_stream(number).synchronize()
+
+    def side_stream(self, number):
+        """A context in which the current stream of the device is another one, which has nothing to do."""
+        return torch.cuda.stream(torch.cuda.Stream(number))
+
+    def record(self, number):
+        """An event that passes when the current stream of the device has done what it has."""
+        return torch.cuda.current_stream(number).record_event()
+
+    def follow(self, number, event):
+        """The current stream of the device waits for the event from now on."""
+        torch.cuda.current_stream(number).wait_event(event)
+
+    def has_passed(self, event):
+        return event.query()
+
+    def hold(self, tensor):
+        """The memory of the tensor is given to no other tensor before the current stream has done what it has."""
+        tensor.record_stream(torch.cuda.current_stream(tensor.device))
+
+    def future(self, numbers):
+        """A future whose callbacks, and threads that wait for it, have the tensors of these devices in streams that
+        wait for them."""
+        return torch.futures.Future(devices=[torch.device("cuda", number) for number in numbers])
 
     def copy_from_host(self, tensor, values):
         """Copies values of the host into a tensor of a device. They may be freed when this returns."""
@@ -82,10 +108,28 @@ def address_of(tensor):
     return DeviceAddress(tensor.data_ptr(), number, places.stream_of(number))
 
 
-def settle(tensor):
-    """Waits until the current stream of the tensor's device has done what it has."""
+def numbers_of(tensors):
+    """The numbers of the devices of tensors, which may be in lists; of the host none."""
+    numbers = set()
+    for each in tensors:
+        if not isinstance(each, torch.Tensor):
+            numbers |= numbers_of(each)
+        elif not places.is_host(each):
+            numbers.add(places.number_of(each))
+    return numbers
+
+
+def hold(tensor):
     if not places.is_host(tensor):
-        places.settle(places.number_of(tensor))
+        places.hold(tensor)
+
+
+def side_streams(numbers):
+    """A context in which the current streams of these devices have nothing else to do."""
+    entered = contextlib.ExitStack()
+    for number in numbers:
+        entered.enter_context(places.side_stream(number))
+    return entered
 
 
 def type_of(tensor):

@@ -3,6 +3,7 @@
 import torch
 
 from horo import _native
+from horo.torch import devices
 from horo.torch.distributed.messages import Messages
 from horo.torch.distributed.tensors import dtype_of, put, readable
 from horo.torch.distributed.words import DTYPE_NAMES
@@ -37,6 +38,7 @@ class Coded(Messages):
         def finish():
             parts = [part.to(dtype) for part in received.view(self.size(), -1)]
             put(output.detach(), tree_sum(parts) / divisor)
+            devices.hold(received)
 
         number, count = dtype_of(encoded)
         fields = {"kind": _native.ALL_TO_ALL, "dtype": number, "shape": (count,), "counts_known": 1}

@@ -5,12 +5,14 @@ the second use of a name on, the ranks agree on it by a bit. If the name is stil
 soon as the name is free.
 """
 
+import functools
 import threading
 import time
 
 from horo import _native
 from horo._session_keys import array_of
 from horo._specs import Spec
+from horo._submissions import is_on_device
 from horo.errors import HoroError
 from horo.torch import devices
 from horo.torch.distributed.completion import Lane, cause, main_has_ended
@@ -24,23 +26,47 @@ SLICE_S = 0.1
 class Flight:
     """A submitted collective."""
 
-    __slots__ = ("_session", "_work", "_works", "_ended", "_names", "call")
+    __slots__ = ("_session", "_work", "_works", "_ended", "_names", "call", "is_on_device")
 
-    def __init__(self, session, work, names=None):
+    def __init__(self, session, work, names=None, is_on_device=False):
         """names: those of the group, for the text of an error."""
         self._session, self._work, self._works, self._ended = session, work, array_of((work,)), False
-        self._names, self.call = names, None
+        self._names, self.call, self.is_on_device = names, None, is_on_device
 
     def wait_until(self, until):
         """Whether it has ended at this time of time.monotonic(). Raises its error."""
         if not self._ended:
-            try:
-                self._ended = self._session.wait_until_ended(self._works, until)
-            except HoroError as error:
-                if self._names is not None:
-                    error.args = (self._names.explain(str(error), self.call), *error.args[1:])
-                raise
+            self._ended = self._explained(self._session.wait_until_ended, until)
         return self._ended
+
+    def follow_until(self, until):
+        """Whether the current streams wait for its end, or it has ended, at this time of time.monotonic(). Raises its
+        error."""
+        if not self.is_on_device or self._ended:
+            return self.wait_until(until)
+        return self._explained(self._session.wait_until, until)
+
+    def _explained(self, wait, until):
+        try:
+            return wait(self._works, until)
+        except HoroError as error:
+            if self._names is not None:
+                error.args = (self._names.explain(str(error), self.call), *error.args[1:])
+            raise
+
+    def unkeep(self):
+        """The current streams wait for its end: its memory may be used again where they are those of its tensors."""
+        if self.is_on_device:
+            self._session.unkeep(self._work)
+
+    def frees_name(self):
+        """Whether its name may be submitted again."""
+        if not self.is_on_device:
+            return self.has_ended()
+        try:
+            return self._ended or self._session.waits.until_begun(self._works, 0)
+        except (HoroError, ValueError):  # it has failed, or was released
+            return True
 
     def has_ended(self):
         if self._ended:
@@ -51,9 +77,12 @@ class Flight:
             return True
 
     def settle(self, seconds):
-        """Waits for a moment, and raises nothing."""
+        """Waits for a moment until its name is free, and raises nothing."""
         try:
-            self.wait_until(time.monotonic() + seconds)
+            if self.is_on_device:
+                self._session.waits.until_begun(self._works, time.monotonic() + seconds)
+            else:
+                self.wait_until(time.monotonic() + seconds)
         except Exception:
             self._ended = True
 
@@ -73,15 +102,15 @@ class Flight:
 class Deferred:
     """A collective that is submitted when the flight before it has ended."""
 
-    def __init__(self, before, start):
+    def __init__(self, before, start, is_on_device):
         self._before, self._start = before, start
-        self.call = None
+        self.call, self.is_on_device = None, is_on_device
         self._started = threading.Event()
         self._flight, self._error = None, None
 
     def run(self):
         """The job of a lane."""
-        while not self._before.has_ended():
+        while not self._before.frees_name():
             if main_has_ended():
                 return
             self._before.settle(SLICE_S)
@@ -93,6 +122,12 @@ class Deferred:
         self._started.set()
 
     def wait_until(self, until):
+        return self._has_started(until) and self._flight.wait_until(until)
+
+    def follow_until(self, until):
+        return self._has_started(until) and self._flight.follow_until(until)
+
+    def _has_started(self, until):
         while not self._started.is_set():
             left = until - time.monotonic()
             if left <= 0:
@@ -100,7 +135,13 @@ class Deferred:
             self._started.wait(min(left, SLICE_S))
         if self._error is not None:
             raise self._error
-        return self._flight.wait_until(until)
+        return True
+
+    def unkeep(self):
+        self._flight.unkeep()
+
+    def frees_name(self):
+        return self._started.is_set() and (self._flight is None or self._flight.frees_name())
 
     def has_ended(self):
         return self._started.is_set() and (self._flight is None or self._flight.has_ended())
@@ -160,7 +201,7 @@ class Flights:
             slot = self._slots.get(name)
             if slot is None:
                 slot = self._slots[name] = _Slot()
-            if slot.last is None or slot.last.has_ended():
+            if slot.last is None or slot.last.frees_name():
                 slot.last = self._submit(slot, name, fields, memory, splits)
             else:
                 slot.last = self._defer(slot, name, fields, memory, splits)
@@ -169,13 +210,14 @@ class Flights:
 
     def _forget(self):
         """Prepared specs are made anew; what is in flight keeps its name."""
-        self._slots = {name: slot for name, slot in self._slots.items() if slot.last and not slot.last.has_ended()}
+        self._slots = {name: slot for name, slot in self._slots.items() if slot.last and not slot.last.frees_name()}
         for slot in self._slots.values():
             slot.specs = {}
         self._specs = 0
 
     def _defer(self, slot, *submission):
-        deferred = Deferred(slot.last, lambda: self._submit(slot, *submission))
+        start = functools.partial(self._submit, slot, *submission)
+        deferred = Deferred(slot.last, start, is_on_device(*submission[2][1]))
         slot.lane = slot.lane or Lane("horo_deferred")
         slot.lane.put(deferred.run)
         return deferred
@@ -192,12 +234,14 @@ class Flights:
         if prepared is None:  # a name that is used once costs no declaration
             slot.specs[known] = prepared = [Spec(name, **fields), None]
             self._specs += 1
-            return Flight(session, session.submit_spec(prepared[0], read, written, keep, splits, room), self.names)
-        spec, key = prepared
-        if session.is_elastic:  # ranks in the spec, and the room, are checked again
-            return Flight(session, session.submit_spec(spec, read, written, keep, splits, room), self.names)
-        if key is None:
-            key = prepared[1] = session.key(spec)
-        if splits is None and fields["kind"] not in VARYING:
-            return Flight(session, session.submit_key(key, read, written, keep), self.names)
-        return Flight(session, session.submit_sized(key, read, written, keep, splits, room), self.names)
+            work = session.submit_spec(prepared[0], read, written, keep, splits, room)
+        elif session.is_elastic:  # ranks in the spec, and the room, are checked again
+            work = session.submit_spec(prepared[0], read, written, keep, splits, room)
+        else:
+            if prepared[1] is None:
+                prepared[1] = session.key(prepared[0])
+            if splits is None and fields["kind"] not in VARYING:
+                work = session.submit_key(prepared[1], read, written, keep)
+            else:
+                work = session.submit_sized(prepared[1], read, written, keep, splits, room)
+        return Flight(session, work, self.names, is_on_device(read, written))

@@ -30,7 +30,7 @@ class _AnySource:
 
     def __init__(self, group, tensor, tag):
         self._group, self._tensor, self._tag = group, tensor, tag
-        self._taken, self.source, self.call = None, -1, None
+        self._taken, self.source, self.call, self.is_on_device = None, -1, None, False
 
     def _take(self):
         """Whether a message is there; takes it."""
@@ -48,6 +48,11 @@ class _AnySource:
             time.sleep(pause)
             pause = min(2 * pause, 20 * POLL_S)
         return True
+
+    follow_until = wait_until
+
+    def unkeep(self):
+        pass
 
     def has_ended(self):
         return self._take()

@@ -97,7 +97,7 @@ def put(tensor, value):
     """Replaces the tensor's values. A tensor that was made in inference mode can be written there alone."""
     with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
         tensor.copy_(value.view(tensor.shape))
-    devices.settle(tensor)  # the thread may be another one than that which uses the tensor
+    devices.hold(value)
 
 
 def joined(tensors):

@@ -1,4 +1,8 @@
-"""Works of torch.distributed: the collectives of one call, its result, and its future."""
+"""Works of torch.distributed: the collectives of one call, its result, and its future.
+
+A work of tensors on devices is followed: streams wait for its flights, and the host goes on. What leaves the results in
+the caller's tensors is enqueued once, on a stream that follows; other streams then wait for that as well. The flights
+are dropped when all of it has ended, or with the work."""
 
 import threading
 import time
@@ -8,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from horo.errors import HoroError
+from horo.torch import devices
 from horo.torch.distributed.completion import lane_of, main_has_ended
 from horo.torch.distributed.futures import mark
 
@@ -35,23 +40,29 @@ class Work(dist._Work):
         self._lock = threading.Lock()
         self._ended, self._error = False, None
         self._future = None
+        self.is_on_device = any(flight.is_on_device for flight in flights)
+        self._numbers = devices.numbers_of(self._outputs) if self.is_on_device or self._finish is not None else ()
+        # Events by device: after the first the results may be written, after the second they are in the tensors.
+        self._begun, self._delivered = {} if self.is_on_device else self._record(), None
 
     def wait(self, timeout=NO_TIMEOUT):
         """Blocks until the results are in the tensors; always returns True. timeout: counts from now; without it, that
-        of the call or the group, from the call on."""
+        of the call or the group, from the call on. Without it, the results of devices are in the tensors for what the
+        current streams do next: this returns when the collectives are enqueued on all ranks."""
         seconds = timeout.total_seconds()
-        until = self._began + self._timeout_s if seconds <= 0 else time.monotonic() + seconds
-        self._wait_until(until, seconds if seconds > 0 else self._timeout_s)
+        if seconds > 0:
+            self._wait_until(time.monotonic() + seconds, seconds)
+        elif self.is_on_device:
+            self._follow_until(self._began + self._timeout_s)
+        else:
+            self._wait_until(self._began + self._timeout_s, self._timeout_s)
         return True
 
     def _wait_until(self, until, limit_s):
         if not self._ended:
             try:
                 if not all(flight.wait_until(until) for flight in self._flights):
-                    raise TimedOut(
-                        f"{self._call} of {self._group.described}: the timeout of {limit_s:g} s has passed on rank "
-                        f"{self._group.rank()}. The operation goes on, and its tensors must not be used"
-                    )
+                    raise self._timed_out(limit_s)
             except Exception as error:
                 self._end(error)
             else:
@@ -59,22 +70,84 @@ class Work(dist._Work):
         if self._error is not None:
             raise self._error
 
+    def _timed_out(self, limit_s):
+        return TimedOut(
+            f"{self._call} of {self._group.described}: the timeout of {limit_s:g} s has passed on rank "
+            f"{self._group.rank()}. The operation goes on, and its tensors must not be used"
+        )
+
+    def _follow_until(self, until):
+        if not self.follow_until(until):
+            self._end(self._timed_out(self._timeout_s))
+            raise self._error
+
+    def follow_until(self, until):
+        """Whether the results are in the tensors for what the current streams do next, at this time of
+        time.monotonic()."""
+        flights = self._flights
+        try:
+            if not all(flight.follow_until(until) for flight in flights):
+                return False
+            self._deliver_once()
+        except Exception as error:
+            self._end(error)
+        if self._error is not None:
+            raise self._error
+        for flight in flights:
+            flight.unkeep()
+        return True
+
+    def _deliver_once(self):
+        with self._lock:
+            if self._delivered is None and not self._ended:
+                self._deliver()
+            else:
+                self._follow(self._delivered or {})
+
+    def _deliver(self):
+        """Leaves the results in the caller's tensors, by the current streams, which follow all flights."""
+        self._group.check_members()
+        if self._finish is not None:
+            self._follow(self._begun)
+            self._finish()
+        self._delivered = self._record() if self._finish is not None else {}
+        self._finish = None
+
+    def _record(self):
+        return {number: devices.places.record(number) for number in self._numbers}
+
+    def _follow(self, events):
+        for number, event in events.items():
+            devices.places.follow(number, event)
+
     def _end(self, error):
         """The flights have ended, or are given up. The first thread that comes here stores the result."""
         with self._lock:
             if self._ended:
                 return
             try:
+                if error is None and self._delivered is None:
+                    with devices.side_streams(self._numbers):
+                        self._deliver()
                 if error is None:
-                    self._group.check_members()
-                    if self._finish is not None:
-                        self._finish()
+                    self._settle()
             except Exception as found:
                 error = found
             for flight in self._flights:
                 flight.drop()
             self._error, self._finish, self._flights = error, None, ()
             self._ended = True
+
+    def _settle(self):
+        """Waits until the results are in the tensors."""
+        if self._delivered:
+            with devices.side_streams(self._numbers):
+                self._follow(self._delivered)
+                for number in self._numbers:
+                    devices.places.settle(number)
+
+    def unkeep(self):
+        """Of a joint work: follow_until() has done so."""
 
     def wait_until(self, until):
         """As a flight of a joint work: whether it has ended at this time of time.monotonic()."""
@@ -93,9 +166,13 @@ class Work(dist._Work):
         """Of a joint work: its end is theirs."""
 
     def is_completed(self):
-        if not self._ended and all(flight.has_ended() for flight in self._flights):
+        if not self._ended and all(flight.has_ended() for flight in self._flights) and self._is_written():
             self._end(self._failure())
         return self._ended
+
+    def _is_written(self):
+        """Whether no stream has yet to leave the results in the tensors."""
+        return all(devices.places.has_passed(event) for event in (self._delivered or {}).values())
 
     def _failure(self):
         """The error of flights that have ended."""
@@ -129,7 +206,7 @@ class Work(dist._Work):
         """A future of result(). A callback gets a failure as the future's exception."""
         with self._lock:
             if self._future is None:
-                inner = torch.futures.Future()
+                inner = devices.places.future(self._numbers) if self._numbers else torch.futures.Future()
                 # DDP's reducer takes an exception that is set, and not raised in `then`, for a value, and crashes.
                 self._future = mark(inner.then(self._checked), self._name_now)
                 lane_of(self._group.lane).put(lambda: self._complete(inner))
@@ -145,20 +222,28 @@ class Work(dist._Work):
         return self._outputs
 
     def _complete(self, inner):
-        """Runs in a lane: waits for the flights, and completes the future unless the interpreter ends."""
+        """Runs in a lane: waits for the flights, and completes the future unless the interpreter ends. Of devices the
+        future has events of streams that follow the flights."""
         until = self._began + self._timeout_s
-        while not (self._ended or main_has_ended() or self._waited_a_moment(until)):
-            pass
-        if self._ended:
-            inner.set_result(None)
+        with devices.side_streams(self._numbers):
+            while not main_has_ended():
+                if self._waited_a_moment(until):
+                    inner.set_result(self._outputs if self._error is None and self._numbers else None)
+                    return
 
     def _waited_a_moment(self, until):
-        """Whether the work has ended after it."""
+        """Whether the results are there after it, or an error."""
+        if self._ended:
+            return True
         moment = time.monotonic() + SLICE_S
         try:
-            if moment < until and not all(flight.wait_until(moment) for flight in self._flights):
-                return False
-            self._wait_until(until, self._timeout_s)
+            if moment < until:
+                if not all(flight.follow_until(moment) for flight in self._flights):
+                    return False
+            if self.is_on_device:
+                self._follow_until(until)
+            else:
+                self._wait_until(until, self._timeout_s)
         except Exception as error:  # _checked raises it
             self._end(error)
         return True
