@@ -17,7 +17,7 @@ std::byte* DeviceScratch::at_least(std::size_t bytes) {
   all_.reserve(all_.size() + 1);
   void* memory = nullptr;
   device_.check(device_.api().allocate_blocking(&memory, room),
-                say("allocating ", room, " bytes for buckets (HORO_BUCKET_BYTES)").c_str());
+                say("allocating ", room, " bytes for ", what_for_).c_str());
   data_ = static_cast<std::byte*>(memory);
   all_.push_back(data_);
   bytes_ = room;

@@ -11,7 +11,9 @@ namespace horo {
 // One thread at a time. What uses the memory is on one stream.
 class DeviceScratch {
  public:
-  explicit DeviceScratch(const CudaDevice& device) : device_(device) {}
+  // what_for: the use and the setting, for the error.
+  explicit DeviceScratch(const CudaDevice& device, const char* what_for = "buckets (HORO_BUCKET_BYTES)")
+      : device_(device), what_for_(what_for) {}
   ~DeviceScratch() { free(); }
   DeviceScratch(const DeviceScratch&) = delete;
   DeviceScratch& operator=(const DeviceScratch&) = delete;
@@ -27,6 +29,7 @@ class DeviceScratch {
 
  private:
   const CudaDevice device_;
+  const char* const what_for_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   std::vector<std::byte*> all_;

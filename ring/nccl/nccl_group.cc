@@ -19,6 +19,8 @@ namespace {
 constexpr std::size_t kSliceBytes = 32 << 20;  // of a canonical sum, whose shards of the members need as much memory
 constexpr std::size_t kSmallBytes = 64 << 10;  // of all inputs together: each member reduces them itself
 
+constexpr const char* kShards = "the shards of sums (HORO_GPU_BACKEND=host needs none)";
+
 // Elements that one member reduces.
 struct Shard {
   std::size_t offset = 0, count = 0;
@@ -27,7 +29,7 @@ struct Shard {
 class NcclGroup final : public DeviceGroup {
  public:
   NcclGroup(std::shared_ptr<const NcclApi> api, const CudaDevice& device, const NcclMembers& members, Pause pause)
-      : device_(device), members_(members), calls_(std::move(api), std::move(pause)), scratch_(device) {
+      : device_(device), members_(members), calls_(std::move(api), std::move(pause)), scratch_(device, kShards) {
     try {
       calls_.connect(members_.size, members_.id, members_.rank);
     } catch (...) {
