@@ -1,5 +1,6 @@
 """The tensors of a test's rank count as tensors of a CUDA device: they travel by the device path over the fake of the
-plug-in (tests/ring/cuda/fake_cuda.h), whose copies are late. TEST_DEVICE=fake asks for it; see fork_server.py.
+plug-in (tests/ring/cuda/fake_cuda.h), whose copies are late. TEST_DEVICE=fake asks for it: the fork server installs it,
+and tests/fake_site in PYTHONPATH does it in every interpreter.
 
 torch's operators of such tensors run at once, as they are tensors of the CPU: where a stream waits for results, the
 thread waits for the stream. What horo makes for itself stays one of the host where horo takes its address itself.
@@ -8,11 +9,11 @@ With HORO_NCCL_LIBRARY, the same library, the tensors are reduced by the fake of
 
 import contextlib
 import ctypes
+import importlib.util
 import os
+import sys
 
-import torch
-
-from horo.torch import devices
+NAME = "horo.torch.devices"
 
 
 class FakeMark:
@@ -42,75 +43,101 @@ class FakeMark:
         self._copies.clear()
 
 
-class FakePlaces(devices.Places):
-    """All tensors that users give are on device 0."""
+def places_of(devices):
+    """The places of a module horo.torch.devices on which all tensors that users give are on device 0."""
 
-    late = 1
-    waits = 0  # of callers for marks
-    hash_ms = 0.01  # what a pair of marks tells
+    class FakePlaces(devices.Places):
+        late = 1
+        waits = 0  # of callers for marks
+        hash_ms = 0.01  # what a pair of marks tells
 
-    def __init__(self):
-        self._copies = []  # since the last mark
+        def __init__(self):
+            self._copies = []  # since the last mark
 
-    def copy_to_device_later(self, values, device):
-        return values.clone()
+        def copy_to_device_later(self, values, device):
+            return values.clone()
 
-    def copy_to_host_later(self, tensor):
-        target = torch.full_like(tensor, -1)
-        self._copies.append((target, tensor.clone()))
-        return target
+        def copy_to_host_later(self, tensor):
+            target = sys.modules["torch"].full_like(tensor, -1)
+            self._copies.append((target, tensor.clone()))
+            return target
 
-    def mark(self, device):
-        copies, self._copies = self._copies, []
-        return FakeMark(self, copies)
+        def mark(self, device):
+            copies, self._copies = self._copies, []
+            return FakeMark(self, copies)
 
-    def is_host(self, tensor):
-        return False
+        def is_host(self, tensor):
+            return False
 
-    def number_of(self, tensor):
-        return 0
+        def number_of(self, tensor):
+            return 0
 
-    def settle(self, number):
-        pass
+        def settle(self, number):
+            pass
 
-    def side_stream(self, number):
-        return contextlib.nullcontext()
+        def side_stream(self, number):
+            return contextlib.nullcontext()
 
-    def record(self, number):
-        return None
+        def record(self, number):
+            return None
 
-    def follow(self, number, event):
-        pass
+        def follow(self, number, event):
+            pass
 
-    def has_passed(self, event):
-        return True
+        def has_passed(self, event):
+            return True
 
-    def hold(self, tensor):
-        pass
+        def hold(self, tensor):
+            pass
 
-    def future(self, numbers):
-        return torch.futures.Future()
+        def future(self, numbers):
+            return sys.modules["torch"].futures.Future()
 
-    def after_wait(self, number):
-        if library := os.environ.get(
-            "HORO_CUDA_LIBRARY"
-        ):  # else the fake of the driver, whose streams are done at once
-            ctypes.CDLL(library).fake_cuda_read(None, None, None, ctypes.c_size_t(0))
+        def after_wait(self, number):
+            if library := os.environ.get(
+                "HORO_CUDA_LIBRARY"
+            ):  # else the fake of the driver, whose streams are done at once
+                ctypes.CDLL(library).fake_cuda_read(None, None, None, ctypes.c_size_t(0))
 
-    def stream_of(self, number):
-        return None  # the default stream
+        def stream_of(self, number):
+            return None  # the default stream
 
-    def copy_from_host(self, tensor, values):
-        with torch.no_grad():
-            super().copy_from_host(tensor, values)
+        def copy_from_host(self, tensor, values):
+            with sys.modules["torch"].no_grad():
+                super().copy_from_host(tensor, values)
+
+    return FakePlaces()
+
+
+class Finder:
+    """Finds the module, and replaces its places as soon as it is imported."""
+
+    def find_spec(self, name, path, target=None):
+        if name != NAME:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        run = spec.loader.exec_module
+
+        def run_and_replace(module):
+            run(module)
+            module.places = places_of(module)
+
+        spec.loader.exec_module = run_and_replace
+        return spec
 
 
 def install():
-    devices.places = FakePlaces()
+    """From now on, or from the import of horo.torch on."""
+    if NAME in sys.modules:
+        sys.modules[NAME].places = places_of(sys.modules[NAME])
+    elif not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, Finder())
 
 
 def on_host(call):
     """The result of a call whose tensors are on the CPU."""
+    devices = sys.modules[NAME]
     before, devices.places = devices.places, devices.Places()
     try:
         return call()

@@ -55,7 +55,8 @@ class DeviceResults {
   };
   // What a device has.
   struct Place {
-    explicit Place(const CudaDevice& device) : stream(device), memory(device) {}
+    explicit Place(const CudaDevice& device)
+        : stream(device), memory(device, "results that are not committed (HORO_GPU_BACKEND=host needs none)") {}
     DeviceStream stream;
     DeviceBlocks memory;
     std::multimap<std::size_t, Spare> spare = {};  // by size

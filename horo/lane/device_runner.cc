@@ -106,7 +106,7 @@ bool DeviceRunner::find_parts(const Item& item, const Participants& participants
 std::byte* DeviceRunner::take(std::size_t bytes, DeviceStream& stream, DeviceResult& result) {
   if (bytes == 0) return nullptr;
   if (context_.retains) return (result.held = results_.take(bytes, stream)).data;
-  if (!bucket_) bucket_ = std::make_unique<DeviceScratch>(stream.device());
+  if (!bucket_) bucket_ = std::make_unique<DeviceScratch>(stream.device(), "buckets (HORO_BUCKET_BYTES)");
   return bucket_->at_least(bytes);
 }
 

@@ -15,7 +15,7 @@ std::byte* DeviceBlocks::add(std::size_t bytes) {
   blocks_.reserve(blocks_.size() + 1);
   void* memory = nullptr;
   device_.check(device_.api().allocate_blocking(&memory, bytes),
-                say("allocating ", bytes, " bytes for buckets (HORO_BUCKET_BYTES)").c_str());
+                say("allocating ", bytes, " bytes for ", what_for_).c_str());
   blocks_.push_back(static_cast<std::byte*>(memory));
   return blocks_.back();
 }

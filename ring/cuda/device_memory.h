@@ -12,7 +12,8 @@ namespace horo {
 // that is lost. One thread at a time.
 class DeviceBlocks {
  public:
-  explicit DeviceBlocks(const CudaDevice& device) : device_(device) {}
+  // what_for: the use and the setting, for the error.
+  DeviceBlocks(const CudaDevice& device, const char* what_for) : device_(device), what_for_(what_for) {}
   ~DeviceBlocks() { free(); }
   DeviceBlocks(const DeviceBlocks&) = delete;
   DeviceBlocks& operator=(const DeviceBlocks&) = delete;
@@ -25,13 +26,14 @@ class DeviceBlocks {
 
  private:
   const CudaDevice device_;
+  const char* const what_for_;
   std::vector<std::byte*> blocks_;
 };
 
 // What uses the memory is on one stream. One thread at a time.
 class DeviceScratch {
  public:
-  explicit DeviceScratch(const CudaDevice& device) : blocks_(device) {}
+  DeviceScratch(const CudaDevice& device, const char* what_for) : blocks_(device, what_for) {}
 
   // Memory of at least these bytes, of undefined content; that of an earlier call stays valid for what is enqueued. It
   // grows by doubling. As DeviceBlocks::add().

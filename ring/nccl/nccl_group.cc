@@ -20,6 +20,8 @@ namespace {
 constexpr std::size_t kSliceBytes = 32 << 20;  // of a canonical sum, whose shards of the members need as much memory
 constexpr std::size_t kSmallBytes = 64 << 10;  // of all inputs together: each member reduces them itself
 
+constexpr const char* kShards = "the shards of sums (HORO_GPU_BACKEND=host needs none)";
+
 // Elements that one member reduces.
 struct Shard {
   std::size_t offset = 0, count = 0;
@@ -32,7 +34,7 @@ class NcclGroup final : public DeviceGroup {
         members_(members),
         calls_(std::move(api), std::move(pause)),
         moves_(calls_, device, members.size, members.rank),
-        scratch_(device) {
+        scratch_(device, kShards) {
     try {
       calls_.connect(members_.size, members_.id, members_.rank, members_.connect_time);
     } catch (...) {

@@ -15,7 +15,10 @@ namespace horo {
 class NcclMoves {
  public:
   NcclMoves(NcclCalls& calls, const CudaDevice& device, int size, int rank)
-      : calls_(calls), size_(static_cast<std::size_t>(size)), me_(static_cast<std::size_t>(rank)), copies_(device) {}
+      : calls_(calls),
+        size_(static_cast<std::size_t>(size)),
+        me_(static_cast<std::size_t>(rank)),
+        copies_(device, "inputs that overlap their results (HORO_GPU_BACKEND=host needs none)") {}
 
   static bool takes(CollectiveKind kind);
   // DeviceGroup::enqueue()

@@ -60,6 +60,27 @@ inline std::vector<std::byte> on_device(Session& session, Call call, int device)
   return out.read();
 }
 
+// Runs the script on so many ranks, each with a device of its own.
+inline std::vector<std::string> run_nccl(int ranks, const std::function<void(Session&)>& body,
+                                         const Config& config = on_fake_nccl()) {
+  const auto before = nccl_counts();
+  auto thrown = run_world(ranks, body, config);
+  EXPECT_EQ(nccl_counts().cycles, before.cycles) << "collectives of two communicators in opposite orders";
+  EXPECT_EQ(nccl_counts().comms, before.comms) << "a communicator is left";
+  return thrown;
+}
+
+// A sum on this rank's device, and its work.
+inline std::shared_ptr<Work> submit_sum(Session& session, const std::string& name, DeviceMemory& memory,
+                                        CudaStream stream, std::uint32_t set = 0) {
+  TensorSpec spec = float_spec(name, 1'000);
+  spec.set = set;
+  spec.device = DeviceType::kCuda;
+  Submission submission{0, memory.data(), memory.data()};
+  submission.ready = session.record(session.topology().rank, stream);
+  return session.submit(spec, submission);
+}
+
 // Runs the call on the host and on a device of this rank, and compares the bits.
 inline void expect_equal_bits(Session& session, const Call& call) {
   const int device = session.topology().rank % 2;

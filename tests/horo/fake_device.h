@@ -8,6 +8,7 @@
 
 #include "horo/base/config.h"
 #include "tests/ring/cuda/fake_cuda.h"
+#include "tests/ring/nccl/fake_nccl.h"
 
 namespace horo {
 
@@ -34,6 +35,18 @@ inline Config on_fake_nccl() {
   config.nccl_library = HORO_FAKE_CUDA;
   config.gpu_backend = "nccl";
   return config;
+}
+
+inline FakeCudaCounts device_counts() {
+  FakeCudaCounts counts{};
+  from_fake<decltype(fake_cuda_counts)>("fake_cuda_counts")(&counts);
+  return counts;
+}
+
+inline FakeNcclCounts nccl_counts() {
+  FakeNcclCounts counts{};
+  from_fake<decltype(fake_nccl_counts)>("fake_nccl_counts")(&counts);
+  return counts;
 }
 
 inline CudaStream make_stream(bool is_capturing = false) {

@@ -73,13 +73,14 @@ using IsGood = std::function<bool(const std::string&)>;
 struct World {
   test::Wire wire;
   int size = 2;
+  int stride = kStride;
 };
 
 // Runs the job once for each allocation of horo's threads, which fails together with the following ones, `bad` in
 // total. Each rank must succeed or end with an error that satisfies `is_good`.
 void fail_each_allocation(World world, void (*job)(Session&), int bad, const IsGood& is_good) {
   bad_allocations() = bad;
-  for (int number = 0;; number += kStride + number / 100) {
+  for (int number = 0;; number += world.stride + number / 100) {
     std::atomic<int> ready{0};
     const auto run_job = [&](Session& session) {
       if (++ready == world.size) good_allocations() = number;
@@ -114,7 +115,7 @@ TEST_P(ScarceMemory, TheJobEndsIfTheErrorTextCannotBeAllocatedEither) {
 
 TEST(MemoryOfTwoHosts, TheJobEndsOnAHostWithSeveralRanks) {
   const auto names_a_rank = [](const std::string& text) { return text.find("rank ") != std::string::npos; };
-  fail_each_allocation({test::Wire::kShm, 3}, reduce_some, 1, names_a_rank);
+  fail_each_allocation({test::Wire::kShm, 3, 3}, reduce_some, 1, names_a_rank);
 }
 
 }  // namespace

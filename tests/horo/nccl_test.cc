@@ -19,18 +19,6 @@ using testing::HasSubstr;
 
 using enum CollectiveKind;
 
-FakeCudaCounts device_counts() {
-  FakeCudaCounts counts{};
-  from_fake<decltype(fake_cuda_counts)>("fake_cuda_counts")(&counts);
-  return counts;
-}
-
-// Runs the script on so many ranks, each with a device of its own.
-std::vector<std::string> run_nccl(int ranks, const std::function<void(Session&)>& body,
-                                  const Config& config = on_fake_nccl()) {
-  return run_world(ranks, body, config);
-}
-
 void expect_bits_of_host(Session& session, const Call& call) {
   EXPECT_EQ(on_device(session, call, session.topology().rank), on_host(session, call)) << describe(call.spec);
 }
@@ -312,15 +300,6 @@ TEST(Nccl, WhatNcclDoesNotTakeHasTheBitsOfTheHostToo) {
     meet(session);
   });
   EXPECT_THAT(thrown, Each(""));
-}
-
-// A sum on this rank's device in a bucket of its own, and the work.
-std::shared_ptr<Work> submit_sum(Session& session, const std::string& name, DeviceMemory& memory, CudaStream stream) {
-  TensorSpec spec = float_spec(name, 1'000);
-  spec.device = DeviceType::kCuda;
-  Submission submission{0, memory.data(), memory.data()};
-  submission.ready = session.record(session.topology().rank, stream);
-  return session.submit(spec, submission);
 }
 
 // The last bytes of a rank may be on the way when it leaves.

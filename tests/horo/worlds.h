@@ -21,9 +21,9 @@ inline constexpr std::chrono::seconds kTestDeadline{60};
 
 // Runs `body` on one rank for each of the links. Returns the text of the exception of each rank, or "". Aborts the
 // process if a rank does not end in time. `change` modifies the config of each rank.
-inline std::vector<std::string> run_world_over(std::vector<Links> links, const std::function<void(Session&)>& body,
-                                               const Config& base = {},
-                                               const std::function<void(Config&)>& change = {}) {
+inline std::vector<std::string> run_world_until(TimePoint until, std::vector<Links> links,
+                                                const std::function<void(Session&)>& body, const Config& base = {},
+                                                const std::function<void(Config&)>& change = {}) {
   const int size = static_cast<int>(links.size());
   std::vector<std::future<std::string>> ends;
   std::vector<std::jthread> threads;
@@ -47,7 +47,6 @@ inline std::vector<std::string> run_world_over(std::vector<Links> links, const s
     threads.emplace_back(std::move(task));
   }
   std::vector<std::string> thrown;
-  const auto until = Clock::now() + kTestDeadline;
   for (int rank = 0; rank < size; ++rank) {
     if (ends[static_cast<std::size_t>(rank)].wait_until(until) != std::future_status::ready) {
       std::fprintf(stderr, "rank %d did not end in time\n", rank);
@@ -56,6 +55,12 @@ inline std::vector<std::string> run_world_over(std::vector<Links> links, const s
     thrown.push_back(ends[static_cast<std::size_t>(rank)].get());
   }
   return thrown;
+}
+
+inline std::vector<std::string> run_world_over(std::vector<Links> links, const std::function<void(Session&)>& body,
+                                               const Config& base = {},
+                                               const std::function<void(Config&)>& change = {}) {
+  return run_world_until(Clock::now() + kTestDeadline, std::move(links), body, base, change);
 }
 
 // The same over in-process links.

@@ -1,5 +1,6 @@
 """Lets the tests import the modules of tools/, and runs programs/ on several ranks."""
 
+import os
 import pathlib
 import sys
 
@@ -23,7 +24,8 @@ def run_program():
 
     def run(name, size, deadline_s=300, env=None, arguments=()):
         command = [sys.executable, str(TESTS / "programs" / f"{name}.py"), *map(str, arguments)]
-        ended = ranks.run_ranks(command, size, deadline_s, env)
+        slowness = 3 if os.environ.get("TEST_DEVICE") == "fake" else 1  # its copies are late
+        ended = ranks.run_ranks(command, size, slowness * deadline_s, env)
         if any(rank.code != 0 for rank in ended):
             pytest.fail(f"{name} on {size} ranks:\n{ranks.RanksFailed(ended)}", pytrace=False)
         return ended

@@ -1,12 +1,11 @@
 """Tensors of CUDA devices, on a fake of the plug-in (tests/fake_devices.py): programs that other tests run on the CPU
-have the same results there. Any other test runs so with the variables TEST_DEVICE=fake and HORO_CUDA_LIBRARY, the path
-of build/release/tests/ring/libhoro_fake_cuda.so."""
+have the same results there. tools/gpu_proof suite runs all others so."""
 
 import json
 import sys
 
 import pytest
-from test_elastic import TORCH_DEADLINE_S, command, lines_of, run
+from test_elastic import TORCH_DEADLINE_S, check_steps, command, lines_of, run
 from test_launchers import executable
 
 
@@ -22,15 +21,17 @@ def fake_nccl(fake):
     return fake | {"HORO_NCCL_LIBRARY": fake["HORO_CUDA_LIBRARY"], "HORO_GPU_BACKEND": "nccl"}
 
 
-PROGRAMS = [("optimizer", 2), ("collectives_torch", 3), ("values", 3), ("sync_batch_norm", 3), ("state", 3)]
+# A sample of tools/gpu_proof suite: the programs whose ways differ most between devices and the host.
+BY_HOST = [("collectives_torch", 3), ("state", 3), ("layouts", 3)]
+BY_NCCL = [("optimizer", 2), ("values", 3), ("sync_batch_norm", 3), ("optimizer_more", 3), ("sets", 4)]
 
 
-@pytest.mark.parametrize(("program", "size"), PROGRAMS)
+@pytest.mark.parametrize(("program", "size"), BY_HOST)
 def test_a_program_of_the_cpu_has_the_same_results_on_a_device(run_program, fake, program, size):
     run_program(program, size, env=fake)
 
 
-@pytest.mark.parametrize(("program", "size"), PROGRAMS)
+@pytest.mark.parametrize(("program", "size"), BY_NCCL)
 def test_a_program_of_the_cpu_has_the_same_results_by_nccl(run_program, fake_nccl, program, size):
     run_program(program, size, env=fake_nccl)
 
@@ -56,11 +57,9 @@ def test_the_audit_compares_tensors_that_nccl_reduces(run_program, fake_nccl):
 
 
 def test_an_elastic_job_goes_on_without_lost_ranks_on_a_device(fake, fake_nccl):
-    words = command(4, "elastic_training", deadline=TORCH_DEADLINE_S)
-    on_cpu, _ = run(words)
-    by_host, _ = run(words, env=fake)
-    by_nccl, _ = run(words, env=fake_nccl)
-    assert len(lines_of(on_cpu)) == 13 and lines_of(by_host) == lines_of(by_nccl) == lines_of(on_cpu)
+    for env in (fake, fake_nccl):
+        output, _ = run(command(4, "elastic_training", deadline=TORCH_DEADLINE_S), env=env)
+        check_steps(lines_of(output))
 
 
 def test_the_plug_in_itself_runs_over_a_fake_driver(root, fake_cuda):

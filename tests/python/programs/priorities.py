@@ -206,6 +206,22 @@ def a_use_of_a_parameter_outside_its_module_is_an_error():
     optimizer.synchronize()
 
 
+def a_gradient_that_is_replaced_while_a_copy_of_it_is_reduced_is_named():
+    model = torch.nn.Linear(2, 2)
+    options = {"cross_barrier": True, "compression": hvd.Compression.fp16}
+    optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), **options)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(2, 2)).sum().backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    model(torch.ones(2, 2)).sum().backward()
+    model.weight.grad = model.weight.grad * 0.5
+    with raises(hvd.HoroError, "gradient weight was replaced", "optimizer.synchronize()"):
+        optimizer.step()
+    optimizer.synchronize()
+
+
 def calls_have_priorities():
     tensors = [torch.full((1000,), float(i)) for i in range(9)]
     handles = [hvd.allreduce_async(t, name=f"p{i}", priority=i % 3, op=hvd.Sum) for i, t in enumerate(tensors)]
@@ -237,6 +253,7 @@ claims.check(
     optimizers_that_cannot_update_one_parameter_are_refused,
     a_closure_and_step_hooks_are_refused,
     a_use_of_a_parameter_outside_its_module_is_an_error,
+    a_gradient_that_is_replaced_while_a_copy_of_it_is_reduced_is_named,
     calls_have_priorities,
     different_priorities_on_ranks_are_an_error,
 )

@@ -33,7 +33,7 @@ void move_to_aliases(horo::CopyArgs& args) {
 thread_local std::vector<int> entered;
 
 int begin(const char* function) {
-  if (!entered.empty()) return FakeCuda::get().error_in(function);
+  if (!entered.empty()) return FakeCuda::get().error_in(function, entered.back());
   ++FakeCuda::get().without_device;
   return kInvalidContext;
 }
@@ -46,7 +46,7 @@ int start(int* devices, char* why, std::size_t room) {
   }
   *devices = FakeCuda::get().devices();
   std::snprintf(why, room, "the fake does not start");
-  return FakeCuda::get().error_in("start");
+  return FakeCuda::get().error_in("start", -1);
 }
 
 // Processes have devices of their own, unless HORO_FAKE_CUDA_SHARED is set.
@@ -72,7 +72,7 @@ int leave() {
 
 int stream_create(CudaStream* stream) {
   if (const int error = begin("stream_create")) return error;
-  *stream = FakeCuda::get().make_stream(false);
+  *stream = FakeCuda::get().make_stream(false, true);
   return 0;
 }
 
@@ -126,6 +126,7 @@ int reduce(const horo::DeviceReduction* reduction, CudaStream stream) {
 
 int copy_rows(const horo::CopyRow* rows, std::size_t count, CudaStream stream) {
   if (const int error = begin("copy_rows")) return error;
+  if (is_without("copy_rows")) return 0;
   while (count > 0) {
     horo::CopyArgs args{};
     horo::LaunchShape shape{};
@@ -199,7 +200,10 @@ constexpr CudaApi kApi{
       --FakeCuda::get().pinned;
       return 0;
     },
-    [](int error, char* text, std::size_t room) { std::snprintf(text, room, "error %d of the fake", error); },
+    [](int error, char* text, std::size_t room) {
+      const char* const name = error == kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY, " : "";
+      std::snprintf(text, room, "%serror %d of the fake", name, error);
+    },
     [](char* why, std::size_t room) {
       std::snprintf(why, room, "the fake has no kernels");
       return begin("load_kernels");
@@ -221,6 +225,9 @@ std::byte* alias_of(const void* address) {
 int current_device() {
   return entered.empty() ? -1 : entered.back();
 }
+bool is_without(const char* part) {
+  return ::is_without(part);
+}
 
 }  // namespace fake_cuda
 
@@ -237,7 +244,7 @@ void fake_cuda_free(void* memory) {
   FakeCuda::get().free(memory);
 }
 CudaStream fake_cuda_stream(bool is_capturing) {
-  return FakeCuda::get().make_stream(is_capturing);
+  return FakeCuda::get().make_stream(is_capturing, false);
 }
 void fake_cuda_write(CudaStream stream, void* to, const void* from, std::size_t bytes) {
   const auto* first = static_cast<const std::byte*>(from);
@@ -254,5 +261,8 @@ void fake_cuda_block(CudaStream stream) {
 }
 void fake_cuda_counts(FakeCudaCounts* counts) {
   *counts = FakeCuda::get().counts();
+}
+void fake_cuda_reseed(std::uint64_t seed) {
+  FakeCuda::get().reseed(seed);
 }
 }

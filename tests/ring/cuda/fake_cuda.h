@@ -3,9 +3,14 @@
 // memory is guarded: only streams can read or write it.
 //
 // HORO_FAKE_CUDA_DEVICES (default 8) and HORO_FAKE_CUDA_SEED (default 1) are read at the start, HORO_FAKE_CUDA_FAIL at
-// each call: "copy_to_host" lets all calls of that function fail, "copy_to_host:3" the third one. Processes have
-// devices of their own, unless HORO_FAKE_CUDA_SHARED is set when a device is identified. With
-// HORO_FAKE_CUDA_FAIL=load_kernels there are no kernels.
+// each call: "copy_to_host" lets all calls of that function fail, "copy_to_host:3" the third one, "copy_to_host@1"
+// those of device 1. Processes have devices of their own, unless HORO_FAKE_CUDA_SHARED is set when a device is
+// identified. With HORO_FAKE_CUDA_FAIL=load_kernels there are no kernels.
+//
+// HORO_FAKE_CUDA_WITHOUT lets one part do nothing: "stream_wait" of horo's own streams, "callers' stream_wait",
+// "event_query" and "event_wait" (events pass at once), "copy_rows", "comm_error" (a call of NCCL is never in
+// progress), "comm_abort" or "comm_finalize". A test that passes without the part does not see that horo has left the
+// call out: tools/gpu_proof parts.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +28,8 @@ void run_long(horo::CudaStream stream, std::function<void()> work);
 std::byte* alias_of(const void* address);
 // -1: none.
 int current_device();
+// Whether HORO_FAKE_CUDA_WITHOUT has this name.
+bool is_without(const char* part);
 
 }  // namespace fake_cuda
 
@@ -45,5 +52,7 @@ struct FakeCudaCounts {
   std::int64_t streams, events, pinned, pins, without_device, allocated, launches;
 };
 void fake_cuda_counts(FakeCudaCounts* counts);
+// The order of streams from now on.
+void fake_cuda_reseed(std::uint64_t seed);
 }
 #pragma GCC visibility pop

@@ -49,8 +49,14 @@ struct Operation {
   bool is_long = false;      // the work has a thread of its own
 };
 
+bool is_without(const char* part) {
+  const char* text = std::getenv("HORO_FAKE_CUDA_WITHOUT");
+  return text != nullptr && std::string(text) == part;
+}
+
 struct Stream {
   bool is_capturing = false;
+  bool is_horos = false;
   std::deque<Operation> operations = {};
   bool is_running = false;
   std::jthread apart = {};  // of the last long work
@@ -70,9 +76,9 @@ class FakeCuda {
 
   int devices() const { return devices_; }
 
-  CudaStream make_stream(bool is_capturing) {
+  CudaStream make_stream(bool is_capturing, bool is_horos) {
     const std::lock_guard lock(mutex_);
-    const auto stream = std::make_shared<Stream>(Stream{is_capturing});
+    const auto stream = std::make_shared<Stream>(Stream{is_capturing, is_horos});
     streams_[stream.get()] = stream;
     return stream.get();
   }
@@ -120,7 +126,7 @@ class FakeCuda {
     const std::lock_guard lock(mutex_);
     const auto event = events_.find(handle);
     if (event == events_.end()) return kInvalidValue;
-    *has_passed = event->second->passed >= event->second->recorded;
+    *has_passed = event->second->passed >= event->second->recorded || is_without("event_query");
     return 0;
   }
 
@@ -128,6 +134,7 @@ class FakeCuda {
     std::unique_lock lock(mutex_);
     const auto found = events_.find(handle);
     if (found == events_.end()) return kInvalidValue;
+    if (is_without("event_wait")) return 0;
     const std::shared_ptr<Event> event = found->second;
     changed_.wait(lock, [&, number = event->recorded] { return event->passed >= number; });
     return 0;
@@ -138,6 +145,7 @@ class FakeCuda {
     const std::lock_guard lock(mutex_);
     const auto event = events_.find(handle);
     if (event == events_.end()) return kInvalidValue;
+    if (is_without(find(stream)->is_horos ? "stream_wait" : "callers' stream_wait")) return 0;
     put(stream, {{}, {}, event->second, event->second->recorded});
     return 0;
   }
@@ -200,12 +208,21 @@ class FakeCuda {
     return offset < found->second.bytes ? found->second.alias + offset : at;
   }
 
-  int error_in(const std::string& function) {
+  int error_in(const std::string& function, int device) {
     const char* fail = std::getenv("HORO_FAKE_CUDA_FAIL");
     const std::lock_guard lock(mutex_);
     const int call = ++calls_[function];
     if (fail == nullptr) return 0;
-    return fail == function || fail == function + ":" + std::to_string(call) ? kIllegalAddress : 0;
+    if (fail != function && fail != function + ":" + std::to_string(call) &&
+        fail != function + "@" + std::to_string(device)) {
+      return 0;
+    }
+    return function == "allocate_blocking" || function == "pin" ? kOutOfMemory : kIllegalAddress;
+  }
+
+  void reseed(std::uint64_t seed) {
+    const std::lock_guard lock(mutex_);
+    random_.seed(seed);
   }
 
   FakeCudaCounts counts() {

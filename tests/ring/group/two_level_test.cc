@@ -185,10 +185,10 @@ void try_cases(const std::vector<int>& hosts, const Config& config, unsigned cas
 }
 
 TEST(TwoLevel, GivesTheBitsOfOneSumForEveryLayoutOfHosts) {
-  for (const auto& hosts : kLayouts) try_cases(hosts, {}, test::kSanitized ? 2u : 25u);
+  for (const auto& hosts : kLayouts) try_cases(hosts, {}, test::kSanitized ? 2u : 10u);
   Config past_caches;
   past_caches.shm_past_caches = "on";
-  try_cases(kPairs, past_caches, test::kSanitized ? 2u : 25u);
+  try_cases(kPairs, past_caches, test::kSanitized ? 2u : 10u);
 }
 
 // An all_reduce of float32 ones.

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "ring/nccl/nccl_api.h"
+#include "tests/ring/nccl/fake_orders.h"
 
 namespace fake_nccl {
 namespace {
@@ -76,7 +77,7 @@ struct Comm {
   std::string name;
   std::vector<int> sockets;  // by rank; -1: this one
   std::atomic<int> state = kInProgress;
-  std::atomic<bool> is_aborted = false;
+  std::atomic<bool> is_aborted = false, is_connected = false;
   std::atomic<int> operations = 0;
   std::vector<std::jthread> threads;  // of calls in progress
   std::atomic<int> running = 0;       // operations on streams
@@ -89,6 +90,8 @@ using CommPtr = std::shared_ptr<Comm>;
 std::mutex comms_mutex;
 std::map<void*, CommPtr> comms;
 std::map<int, std::shared_ptr<std::mutex>> device_mutexes;  // of the kernels of a device
+std::atomic<int> open_comms = 0;                            // that were not aborted
+Orders orders;
 
 CommPtr find(void* comm) {
   const std::lock_guard lock(comms_mutex);
@@ -138,7 +141,16 @@ void accept_all(Comm& comm, int listener, int count) {
   }
 }
 
+// HORO_FAKE_NCCL_STUCK
+bool is_stuck_at(const Comm& comm, int operation) {
+  const char* const text = std::getenv("HORO_FAKE_NCCL_STUCK");
+  if (text == nullptr || std::atoi(text) != operation) return false;
+  const char* const member = std::strchr(text, '@');
+  return member == nullptr || std::atoi(member + 1) == comm.rank;
+}
+
 void connect_all(Comm& comm) {
+  while (is_stuck_at(comm, -1) && !comm.is_aborted) nap(1'000);
   socklen_t bytes = 0;
   const sockaddr_un address = address_of(comm, comm.rank, bytes);
   const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -150,8 +162,12 @@ void connect_all(Comm& comm) {
     comm.proxy_thread = std::jthread([&comm] {
       const bool is_slow = comm.rank == nccl_number_from("HORO_FAKE_NCCL_SLOW", -1);
       const long pause_us = is_slow ? 200'000 : 100;
-      while (!comm.is_aborted) nap(pause_us), comm.proxy.send_some();
+      while (!comm.is_aborted) {
+        comm.proxy.send_some();
+        nap(pause_us);
+      }
     });
+    comm.is_connected = true;
     comm.state = kSuccess;
   }
   ::close(listener);

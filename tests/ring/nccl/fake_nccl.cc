@@ -3,15 +3,18 @@
 //
 // - Communicators are non-blocking: a call is in progress for a while, and its work is on the stream only then. So an
 //   event that is recorded too early does not cover it.
-// - The collectives of one device run one after the other, so opposite orders on two ranks never end.
+// - The collectives of one device run one after the other, so opposite orders on two ranks never end. Such an order
+//   is reported, where the ranks are threads (fake_orders.h).
 // - Floats are summed in an order of its own.
 // - A collective with a rank that is gone never ends, but for an abort; then its output is garbage.
 //
 // HORO_FAKE_NCCL_VERSION (default 22907) is its version. HORO_FAKE_NCCL_STUCK=3 lets the third operation of each
-// communicator of this process never end. HORO_FAKE_NCCL_ERROR=3 does the same,
-// with an error of the network. With HORO_FAKE_NCCL_SLOW=1 the network of member 1 takes 200 ms.
-// HORO_FAKE_NCCL_HANGS=1: ncclCommAbort does not return. HORO_FAKE_NCCL_UNREACHABLE=1: member 1 cannot connect, and the
-// others wait for it until they abort.
+// communicator of this process never end, 3@1 that of member 1 alone; -1 lets no communicator connect.
+// HORO_FAKE_NCCL_ERROR=3 lets it never end, with an error of the network. With HORO_FAKE_NCCL_SLOW=1 the network of
+// member 1 takes 200 ms. HORO_FAKE_NCCL_HANGS=1: ncclCommAbort does not return. HORO_FAKE_NCCL_UNREACHABLE=1: member 1
+// cannot connect, and the others wait for it until they abort.
+
+#include "tests/ring/nccl/fake_nccl.h"
 
 #include <cstdarg>
 #include <cstddef>
@@ -62,15 +65,17 @@ void run_parts(const CommPtr& comm, std::vector<Part>& parts, bool is_stuck) {
 int launch(const CommPtr& comm, std::vector<Part> parts, CudaStream stream) {
   if (comm->state != kSuccess) return comm->state == kInProgress ? kInvalidArgument : comm->state.load();
   comm->state = kInProgress;
-  const int operation = ++comm->operations;
-  const bool has_error = operation == nccl_number_from("HORO_FAKE_NCCL_ERROR", 0);
-  const bool is_stuck = has_error || operation == nccl_number_from("HORO_FAKE_NCCL_STUCK", 0);
+  const int number = ++comm->operations;
+  const bool has_error = number == nccl_number_from("HORO_FAKE_NCCL_ERROR", 0);
+  const bool is_stuck = has_error || is_stuck_at(*comm, number);
+  orders.begin(comm->device, {comm->name, number});
   ++comm->running;
   const std::lock_guard lock(comms_mutex);
-  comm->threads.emplace_back([comm, parts = std::move(parts), stream, is_stuck, has_error]() mutable {
+  comm->threads.emplace_back([comm, parts = std::move(parts), stream, is_stuck, has_error, number]() mutable {
     nap(static_cast<long>(std::random_device{}() % 200));
-    fake_cuda::run_long(stream, [comm, parts = std::move(parts), is_stuck]() mutable {
+    fake_cuda::run_long(stream, [comm, parts = std::move(parts), is_stuck, number]() mutable {
       run_parts(comm, parts, is_stuck);
+      orders.end({comm->name, number}, comm->size);
       --comm->running;
     });
     comm->state = comm->is_aborted ? kInvalidUsage : has_error ? kRemoteError : kSuccess;
@@ -185,6 +190,7 @@ int ncclCommInitRankConfig(void** handle, int size, NcclId id, int rank, NcclCon
   comm->sockets.assign(static_cast<std::size_t>(size), -1);
   const std::lock_guard lock(comms_mutex);
   comms[comm.get()] = comm;
+  ++open_comms;
   *handle = comm.get();
   comm->threads.emplace_back([comm] { connect_all(*comm); });
   return kInProgress;
@@ -193,6 +199,7 @@ int ncclCommInitRankConfig(void** handle, int size, NcclId id, int rank, NcclCon
 int ncclCommFinalize(void* handle) {
   const CommPtr comm = find(handle);
   if (!comm || comm->state != kSuccess || comm->is_finalized.exchange(true)) return kInvalidArgument;
+  if (fake_cuda::is_without("comm_finalize")) return kSuccess;
   comm->state = kInProgress;
   const std::lock_guard lock(comms_mutex);
   comm->threads.emplace_back([comm] {
@@ -206,6 +213,7 @@ int ncclCommAbort(void* handle) {
   const CommPtr comm = find(handle);
   if (!comm) return kInvalidArgument;
   while (nccl_number_from("HORO_FAKE_NCCL_HANGS", 0) != 0) nap(10'000);
+  if (fake_cuda::is_without("comm_abort")) return kSuccess;
   comm->is_aborted = true;
   std::vector<std::jthread> threads;
   {
@@ -219,14 +227,20 @@ int ncclCommAbort(void* handle) {
   for (const int fd : comm->sockets) {
     if (fd >= 0) ::close(fd);
   }
+  orders.forget(comm->name);
+  --open_comms;
   return kSuccess;
 }
 
 int ncclCommGetAsyncError(void* handle, int* result) {
   const CommPtr comm = find(handle);
   if (!comm) return kInvalidArgument;
-  *result = comm->state;
+  *result = fake_cuda::is_without("comm_error") && comm->is_connected ? kSuccess : comm->state.load();
   return kSuccess;
+}
+
+void fake_nccl_counts(FakeNcclCounts* counts) {
+  *counts = {open_comms, orders.cycles()};
 }
 
 const char* ncclGetErrorString(int result) {

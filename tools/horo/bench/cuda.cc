@@ -38,7 +38,7 @@ struct CudaContestant {
 class CudaRace {
  public:
   CudaRace(const CudaDevice& device, std::size_t bytes)
-      : device_(device), stream_(device), bytes_(bytes / 4096 * 4096), memory_(device) {
+      : device_(device), stream_(device), bytes_(bytes / 4096 * 4096), memory_(device, "the copies of horo bench") {
     memory_.at_least(kMostBuffers * bytes_);
     add("copy", 2, [this] { return device_.api().copy_on_device(at(0), at(1), bytes_, stream_.handle()); });
     add_rows("pack of 1000", 0);

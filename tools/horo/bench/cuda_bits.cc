@@ -51,8 +51,8 @@ class CudaComparison {
         room_(most_elements * kWidest + 2 * kCudaGuard),
         pool_(cuda_pool(4 * room_)),
         out_(room_),
-        pool_memory_(device),
-        out_memory_(device) {
+        pool_memory_(device, "the inputs of horo bench"),
+        out_memory_(device, "the results of horo bench") {
     pool_memory_.at_least(pool_.size());
     out_memory_.at_least(room_);
     stream_.copy_to_device(pool_memory_.data(), pool_.data(), pool_.size());

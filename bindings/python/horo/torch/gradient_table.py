@@ -37,6 +37,7 @@ class GradientTable:
         self._nbytes = []  # size of the memory at the submit
         self._versions = []  # version counter of the tensor at the submit
         self._works = (ctypes.c_int64 * capacity)()  # work of each row; 0 until the submit has returned
+        self._given = {}  # ParameterState: its gradient at the submit, of rows that the session keeps
 
     def __len__(self):
         return len(self.states)
@@ -87,8 +88,11 @@ class GradientTable:
             self.session.fail(status)
         return False
 
-    def add(self, state, memory, work, absent=False):
-        """Adds the row of a submit that has returned. The session keeps the memory alive."""
+    def add(self, state, memory, work, absent=False, gradient=None):
+        """Adds the row of a submit that has returned. The session keeps the memory alive. gradient: the parameter's, of
+        which the memory may be a copy; None: whether it is replaced is not looked at."""
+        if gradient is not None:
+            self._given[state] = gradient
         address = None if absent else memory.data_ptr()
         row = self._append(state, memory, None, address, memory.nbytes)
         self._works[row] = work
@@ -136,7 +140,7 @@ class GradientTable:
             return self
         self._keep(row for row, work in enumerate(works) if work == 0)
         copy = GradientTable(self.session, len(works))
-        copy.sparse = self.sparse
+        copy.sparse, copy._given = self.sparse, self._given
         rows = [row for row, work in enumerate(works) if work != 0]
         for name in ("memory", "_storages", "addresses", "_nbytes", "_versions", "states"):
             setattr(copy, name, [getattr(self, name)[row] for row in rows])
@@ -166,6 +170,7 @@ class GradientTable:
         """The work of this row has ended and was released."""
         self._works[row] = 0
         self.memory[row] = self._storages[row] = None
+        self._given.pop(self.states[row], None)
 
     def changed_rows(self):
         """The rows whose gradient is not the submitted memory, or was moved, resized or written to since the submit;
@@ -182,9 +187,10 @@ class GradientTable:
         return [row for row, equal in enumerate(same) if not all(equal)]
 
     def check_in_place(self):
-        """Raises HoroError if a gradient that was submitted in place is not the parameter's gradient any more."""
+        """Raises HoroError if a gradient that was submitted is not the parameter's gradient any more."""
         for state, memory, storage in zip(self.states, self.memory, self._storages):
-            if storage is not None and state.param.grad is not memory:
+            given = self._given.get(state) if storage is None else memory
+            if given is not None and state.param.grad is not given:
                 raise HoroError(
                     f"gradient {state.name} was replaced on rank {_default.rank()} while it was in flight. With "
                     "cross_barrier=True call optimizer.synchronize() before you change gradients"

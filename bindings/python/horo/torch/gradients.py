@@ -228,7 +228,7 @@ class Gradients(Results):
         address, keep = devices.address_of(memory), (memory, memory.untyped_storage())
         work = self.declared.session.submit_key(state.key, address, address, keep)
         with self._lock:
-            self._table.add(state, memory, work)
+            self._table.add(state, memory, work, gradient=state.param.grad)
 
     def _submit_sparse(self, state, gradient):
         if self.declared.session.topology.min_size > 0:
