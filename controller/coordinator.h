@@ -138,6 +138,7 @@ struct RoundBegun {
 struct RoundFailed {
   RoundStream stream;
   std::string reason;
+  std::uint64_t begun = 0;  // Item::round of the round; not told to other ranks
 };
 
 using Event = std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired, Diagnosed,

@@ -296,7 +296,11 @@ void Engine::take_submissions(TimePoint now) {
   for (const Key key : batch.undeclared) epoch_->coordinator.undeclare(key);
   for (const auto& [key, spec] : batch.declared) epoch_->coordinator.declare(key, *spec);
   epoch_->pending.add(batch);
-  for (const Event& event : batch.events) epoch_->coordinator.on(event, now, actions_);
+  for (const Event& event : batch.events) {
+    epoch_->coordinator.on(event, now, actions_);
+    const auto* failed = is_elastic() ? std::get_if<RoundFailed>(&event) : nullptr;
+    if (failed != nullptr) epoch_->lanes->fail_round(*failed);
+  }
 }
 
 // Called by the thread that runs a task of the lane.

@@ -30,7 +30,7 @@ bool Commits::complete(const Job& job, JobResult result) {
   completed_ = job.release.number;
   const TensorSpec& spec = *job.first().spec;
   if (!commits(job)) {
-    rounds_[spec.round_stream].push_back(std::move(result));
+    hold(std::move(result));
     return false;
   }
   commit_ = {job.release.number, job.release.ranks};
@@ -40,13 +40,31 @@ bool Commits::complete(const Job& job, JobResult result) {
   return true;
 }
 
+// Ranks submit a round when all works of the one before have ended, so no round of a stream overtakes another one.
 void Commits::hold(JobResult result) {
+  if (const FailurePtr failure = failure_of(result)) {
+    result.failure = failure;
+    return deliver_one(result);
+  }
   rounds_[result.items->front().spec->round_stream].push_back(std::move(result));
 }
 
-void Commits::fail_round(const Item& barrier, const FailurePtr& failure) {
-  for (JobResult& held : std::exchange(rounds_[barrier.spec->round_stream], {})) {
-    if (!held.failure) held.failure = failure;
+FailurePtr Commits::failure_of(const JobResult& result) const {
+  const Item& first = result.items->front();
+  const auto found = failed_.find(first.spec->round_stream);
+  return found != failed_.end() && first.round <= found->second.round ? found->second.failure : nullptr;
+}
+
+void Commits::fail_round(const FailedRound& failed, const FailurePtr& failure) {
+  Failed& last = failed_[failed.stream];
+  if (failed.round > last.round) last = {failed.round, failure};
+  for (JobResult& held : std::exchange(rounds_[failed.stream], {})) {
+    const FailurePtr of_round = failure_of(held);
+    if (!of_round) {
+      rounds_[failed.stream].push_back(std::move(held));
+      continue;
+    }
+    if (!held.failure) held.failure = of_round;
     deliver_one(held);
   }
 }

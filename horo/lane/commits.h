@@ -29,8 +29,8 @@ class Commits {
   bool complete(const Job& job, JobResult result);
   // Works of a round that end without a result.
   void hold(JobResult result);
-  // The barrier of a round has failed: its works fail too.
-  void fail_round(const Item& barrier, const FailurePtr& failure);
+  // The round will not be committed: its works fail, also those that are complete later.
+  void fail_round(const FailedRound& failed, const FailurePtr& failure);
   // Delivers what the commit in progress covers.
   void deliver();
 
@@ -41,6 +41,8 @@ class Commits {
   void settle(const std::function<bool(const Commit&)>& is_done);
 
  private:
+  // The failure of the round that the results are of; null: it has not failed.
+  FailurePtr failure_of(const JobResult& result) const;
   void count_commit();
   void deliver_one(JobResult& held);
   void deliver_on_device(JobResult& held);
@@ -51,8 +53,13 @@ class Commits {
   Counters& counters_;
   std::uint64_t completed_ = 0;
   std::map<std::uint64_t, std::vector<JobResult>> rounds_;  // by round stream
-  Commit commit_;                                           // in progress, with these results
-  bool is_round_ = false;                                   // the commit in progress is that of a round
+  struct Failed {
+    std::uint64_t round = 0;
+    FailurePtr failure;
+  };
+  std::map<std::uint64_t, Failed> failed_;  // the last failed round, by round stream
+  Commit commit_;                           // in progress, with these results
+  bool is_round_ = false;                   // the commit in progress is that of a round
   std::vector<JobResult> committing_;
 };
 

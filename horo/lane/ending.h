@@ -10,11 +10,18 @@
 
 namespace horo {
 
+// A round that will not be committed.
+struct FailedRound {
+  std::uint64_t stream = 0;  // TensorSpec::round_stream
+  std::uint64_t round = 0;   // Item::round
+};
+
 struct Ending {
   std::vector<Item> items;
   FailurePtr failure;                     // not null: the Works fail. Else they finish with an Outcome of
   std::vector<std::int64_t> counts = {};  //   these counts and
   bool absent = false;                    //   this flag
+  FailedRound failed_round = {};          // of a stream: its results that are held fail, too
 };
 
 // Retires the items and ends their Works. Throws (memory) before it retires any.

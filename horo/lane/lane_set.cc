@@ -91,6 +91,13 @@ void LaneSet::end(Ending ending) {
   }
 }
 
+void LaneSet::fail_round(const RoundFailed& failed) {
+  if (failed.begun == 0) return;
+  Ending ending{{}, mismatch("this rank has given the round up: " + failed.reason)};
+  ending.failed_round = {failed.stream.number, failed.begun};
+  end_in_lane(failed.stream.set, ending);
+}
+
 // A closed lane may still pack items that fail now, so they end in that lane.
 bool LaneSet::end_in_lane(std::uint32_t place, const Ending& ending) {
   const auto closed = closed_.find(place);

@@ -27,6 +27,8 @@ class LaneSet {
   void run(Job job);
   // Each item ends in order with the jobs of its set, or at once if its set has no lane.
   void end(Ending ending);
+  // In an elastic job: this rank has given the round up. What its lane holds of it fails, and what will be complete.
+  void fail_round(const RoundFailed& failed);
   // Closes the lane of the set. `last` ends after everything that was released of the set before, messages included.
   void close(std::uint32_t set, const Ending& last);
   // Frees the lanes that were closed and are drained, and ends the last Works of their sets.

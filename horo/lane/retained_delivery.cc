@@ -123,10 +123,13 @@ void RetainedDelivery::deliver(const Job& job, const Participants& participants,
 
 // The works of a round end together, so that all ranks that go on have the same ones.
 void RetainedDelivery::end(const Ending& ending) {
+  if (ending.failed_round.stream != 0) commits_.fail_round(ending.failed_round, ending.failure);
   std::vector<Item> of_rounds, others;
   for (const Item& item : ending.items) {
     const bool is_barrier = item.spec->kind == CollectiveKind::kBarrier;
-    if (is_of_round(item) && is_barrier && ending.failure) commits_.fail_round(item, ending.failure);
+    if (is_of_round(item) && is_barrier && ending.failure) {
+      commits_.fail_round({item.spec->round_stream, item.round}, ending.failure);
+    }
     (is_of_round(item) && !is_barrier ? of_rounds : others).push_back(item);
   }
   for (Item& item : of_rounds) {

@@ -17,6 +17,7 @@ struct Item {
   Submission submission;
   std::shared_ptr<Work> work;
   std::size_t bytes = 0;     // of the spec; 0 for requests, which move no data
+  std::uint64_t round = 0;   // rises with each round that this rank begins; 0: of no round
   TimePoint submitted = {};  // only with a timeline
 };
 

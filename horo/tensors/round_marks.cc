@@ -7,16 +7,23 @@ namespace horo {
 // Beyond the limit the stream in which no round began for the longest time is forgotten.
 void RoundMarks::begin(const RoundBegun& begun, std::uint64_t serial) {
   Marks& marks = streams_[begun.stream];
-  marks.push_back({serial, begun.round, {}});
+  marks.push_back({serial, begun.round, {}, ++begun_});
   if (marks.size() > kMostRounds) marks.pop_front();
   if (streams_.size() <= most_streams_) return;
   const auto is_older = [](const auto& a, const auto& b) { return a.second.back().after < b.second.back().after; };
   streams_.erase(std::min_element(streams_.begin(), streams_.end(), is_older));
 }
 
-void RoundMarks::fail(const RoundFailed& failed) {
+void RoundMarks::fail(RoundFailed& failed) {
   const auto found = streams_.find(failed.stream);
-  if (found != streams_.end()) found->second.back().failure = failed.reason;
+  if (found == streams_.end()) return;
+  found->second.back().failure = failed.reason;
+  failed.begun = found->second.back().number;
+}
+
+std::uint64_t RoundMarks::current(const RoundStream& stream) const {
+  const auto found = stream.number == 0 ? streams_.end() : streams_.find(stream);
+  return found == streams_.end() ? 0 : found->second.back().number;
 }
 
 void RoundMarks::forget_set(std::uint32_t set) {
@@ -37,7 +44,7 @@ void RoundMarks::begin(const RoundStream& stream, const Mark& mark, SubmissionBa
 
 // A round's failure follows all its reports.
 void RoundMarks::end(const RoundStream& stream, const Mark& mark, SubmissionBatch& batch) {
-  if (mark.failure) batch.events.emplace_back(RoundFailed{stream, *mark.failure});
+  if (mark.failure) batch.events.emplace_back(RoundFailed{stream, *mark.failure, mark.number});
 }
 
 // Rounds without reports are begun only if they failed: members in such a round have to learn it.

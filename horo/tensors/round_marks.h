@@ -24,7 +24,10 @@ class RoundMarks {
 
   // Submissions with a serial number greater than `serial` belong to this round.
   void begin(const RoundBegun& begun, std::uint64_t serial);
-  void fail(const RoundFailed& failed);
+  // Sets RoundFailed::begun.
+  void fail(RoundFailed& failed);
+  // Item::round of what is submitted now to this stream.
+  std::uint64_t current(const RoundStream& stream) const;
   void forget_set(std::uint32_t set);
 
   // Adds the reports of these items, by report_one(), and the events of their rounds to the batch. `items`: in flight,
@@ -37,6 +40,7 @@ class RoundMarks {
     std::uint64_t after = 0;  // the serial number of the last submission before the round
     RoundNumber round;
     std::optional<std::string> failure;
+    std::uint64_t number = 0;  // Item::round
   };
   using Marks = std::deque<Mark>;  // never empty
 
@@ -48,6 +52,7 @@ class RoundMarks {
   void advance(const RoundStream& stream, Current& current, std::size_t target, SubmissionBatch& batch) const;
 
   const std::size_t most_streams_;
+  std::uint64_t begun_ = 0;  // rounds, of all streams
   std::map<RoundStream, Marks> streams_;
 };
 

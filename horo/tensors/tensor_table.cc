@@ -234,6 +234,7 @@ TensorTable::Accepted TensorTable::accept(std::span<const Submission> submission
 void TensorTable::begin(const Submission& submission, const std::set<ScopedName>& lost_units, Accepted& result) {
   TensorRecord& record = tensors_.at(submission.key);
   record.item.submission = submission;
+  record.item.round = rounds_.current({record.spec.set, record.spec.round_stream});
   record.item.work = std::make_shared<Work>(submission.key, record.spec.kind == CollectiveKind::kSendRecv);
   if (timeline_ != nullptr && timeline_->is_on()) record.item.submitted = Clock::now();
   record.serial = ++serial_;
