@@ -80,7 +80,7 @@ class Counters {
     committed_rounds_.fetch_add(is_round ? 1 : 0, std::memory_order_relaxed);
   }
 
-  // NCCL's network has failed, or a rank that it needs is gone.
+  // An error of NCCL has cost an epoch in which no rank was lost.
   void add_nccl_error() { nccl_errors_.fetch_add(1, std::memory_order_relaxed); }
 
   // All counters as one JSON object; docs/counters.md describes each key.

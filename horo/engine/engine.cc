@@ -334,8 +334,8 @@ void Engine::check_lanes(TimePoint now) {
   if (failure->kind != Failure::Kind::kPeerLost) return end_epoch(rank(), with_rank(failure->text));
   if (failure->evidence == Evidence::kTold) return lose(failure->origin, failure->text, false);
   if (failure->evidence == Evidence::kDied) return;
-  const std::string text = failure->origin < 0 ? with_rank(failure->text) : failure->text;
-  suspect({rank(), failure->origin, failure->evidence, text}, now);
+  if (failure->origin < 0) return fail_by_network(with_rank(failure->text), now);
+  suspect({rank(), failure->origin, failure->evidence, failure->text}, now);
 }
 
 void Engine::check_deaths(TimePoint now) {

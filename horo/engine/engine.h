@@ -156,6 +156,7 @@ class Engine {
   std::string with_rank(const std::string& text) const;  // "rank 2: text"
   void check_abort();
   void check_lanes(TimePoint now);
+  void fail_by_network(const std::string& text, TimePoint now);
   void check_deaths(TimePoint now);
   void look_for_pause(TimePoint now);
   void check_silence(TimePoint now);
@@ -183,6 +184,7 @@ class Engine {
   std::optional<TimePoint> left_since_;  // a rank has left this epoch, and collectives are in flight
   int left_rank_ = -1;
   int lost_rank_ = -1;           // by the numbers of the last epoch
+  bool has_nccl_error_ = false;  // in this epoch, on this rank
   std::string lost_reason_;      // why that epoch ended
   std::optional<Item> rebuild_;  // the request that was released: the epoch ends
   Actions actions_;

@@ -340,6 +340,7 @@ void Engine::install(const View& view) {
     const std::vector<int> rank_of = epoch_->membership.ranks_in(next->membership);
     enter_epoch(next);
     lost_rank_ = lost_rank(rank_of);
+    if (std::exchange(has_nccl_error_, false) && lost_rank_ < 0) counters_.add_nccl_error();
     lost_reason_ = view.reason;
     const auto over = tensor_table_.begin_epoch({view.epoch, rank(), next->config.size, rank_of, view.reason});
     publish(topology);  // after the tensor table knows the epoch

@@ -161,6 +161,14 @@ void Engine::finish_devices() {
   epoch_->lanes->finish_devices(Clock::now() + kDevicePatience);
 }
 
+// An error of NCCL. In a static job nothing waits for better evidence: NCCL may have ended what is on devices, and
+// Works would end with its remains.
+void Engine::fail_by_network(const std::string& text, TimePoint now) {
+  if (!is_elastic()) return end_epoch(-1, text);
+  has_nccl_error_ = true;
+  suspect({rank(), -1, Evidence::kBroken, text}, now);
+}
+
 // Works that were issued end when devices write no results any more: callers may free the memory then. If NCCL does not
 // stop, they end all the same.
 void Engine::fail_works() noexcept {

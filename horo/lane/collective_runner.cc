@@ -1,5 +1,6 @@
 #include "horo/lane/collective_runner.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "horo/base/fail_point.h"
@@ -10,6 +11,7 @@ namespace horo {
 namespace {
 
 constexpr std::size_t kShortBytes = 64 << 10;
+constexpr std::chrono::milliseconds kLeastEndPatience{10'000};  // an abort takes about one
 
 bool is_at_most(const std::vector<Item>& items, std::size_t bytes) {
   for (const Item& item : items) {
@@ -92,6 +94,11 @@ void CollectiveRunner::finish_devices() {
   if (!devices_) return;
   devices_->finish();
   devices_->close();
+  free_results();
+}
+
+std::chrono::milliseconds CollectiveRunner::end_patience() const {
+  return std::max(kLeastEndPatience, 2 * context_.config.deadline);
 }
 
 void CollectiveRunner::close_devices() noexcept {

@@ -59,7 +59,13 @@ class CollectiveRunner {
   // See StopSignal. Any thread.
   void works_have_failed() { stop_.works_have_failed(); }
   void wait_until_closed(TimePoint until) { stop_.wait_until_closed(until); }
-  bool wait_for_end(Duration most) { return stop_.wait_for_end(most); }
+  // False: NCCL has not ended its work after end_patience().
+  bool wait_for_end() { return stop_.wait_for_end(end_patience()); }
+  std::chrono::milliseconds end_patience() const;
+  // Frees the memory of results. Follows the last delivery. Blocks until the devices are idle.
+  void free_results() noexcept {
+    if (devices_) devices_->results().free();
+  }
   // Any thread.
   const std::vector<int>& members() const { return groups_.members().ranks; }
   std::shared_ptr<Group> group() const { return groups_.all(); }

@@ -21,6 +21,8 @@ constexpr std::uint64_t kSetupPlan = std::uint64_t{1} << 61;
 
 // After so many errors of its network NCCL is not tried again. Each of them has cost an elastic job an epoch.
 constexpr std::uint64_t kMostErrors = 3;
+// NCCL may take this many deadlines to connect: with many ranks it needs minutes.
+constexpr int kConnectDeadlines = 4;
 
 // What a member tells the others of its device.
 struct Offer {
@@ -132,7 +134,7 @@ std::string obstacle_in(const std::vector<Offer>& offers, const std::vector<int>
 std::size_t first_failure(const std::vector<Reason>& reasons) {
   const auto has_failed = [](const Reason& reason) { return reason[0] != '\0'; };
   const auto is_cause = [&](const Reason& reason) {
-    return has_failed(reason) && std::string_view(reason.data()).find("HORO_START_TIMEOUT_MS") == std::string::npos;
+    return has_failed(reason) && std::string_view(reason.data()).find("HORO_DEADLINE_MS") == std::string::npos;
   };
   const auto cause = std::ranges::find_if(reasons, is_cause);
   const auto found = cause != reasons.end() ? cause : std::ranges::find_if(reasons, has_failed);
@@ -166,7 +168,9 @@ std::string connect(const Setup& setup, std::unique_ptr<DeviceGroup>& made) {
   } catch (const std::runtime_error& error) {
     why_not = reason_of(error.what());
   }
-  const std::vector<Reason> reasons = exchange(group, setup.like, 2, why_not);
+  Collective like = setup.like;  // all have begun to connect, so all come here in time, if NCCL lets them
+  like.deadline = Clock::now() + 2 * setup.time;
+  const std::vector<Reason> reasons = exchange(group, like, 2, why_not);
   const std::size_t failed = first_failure(reasons);
   if (failed == reasons.size()) return "";
   made.reset();
@@ -189,7 +193,8 @@ void DeviceGroups::decide(const Participants& participants, const Collective& li
   std::string obstacle = obstacle_in(offers, participants.ranks);
   if (obstacle.empty()) {
     const auto pause = [this](Duration time) { stop_.pause(time); };
-    obstacle = connect({participants, like, device, nccl, has_kernels, config_.start_timeout, pause}, group_);
+    obstacle =
+        connect({participants, like, device, nccl, has_kernels, kConnectDeadlines * config_.deadline, pause}, group_);
   }
   if (!obstacle.empty() && config_.gpu_backend == "nccl") {
     throw std::invalid_argument("HORO_GPU_BACKEND=nccl: " + obstacle);

@@ -54,6 +54,7 @@ void DeviceResults::end_on_host(TensorTable& tensor_table, const ItemList& items
   const Item& item = items->front();
   Outcome& outcome = result.outcome;
   const bool is_wanted = item.submission.out == nullptr;
+  const FailurePtr failure = is_wanted ? nullptr : invalid(too_small_text(item, outcome.bytes));
   if (is_wanted) {
     const CudaDevice device = result.done->device();
     const OnDevice here(device);
@@ -64,7 +65,7 @@ void DeviceResults::end_on_host(TensorTable& tensor_table, const ItemList& items
   }
   drop(result);
   tensor_table.retire(*items);
-  is_wanted ? item.work->finish(std::move(outcome)) : item.work->fail(invalid(too_small_text(item, outcome.bytes)));
+  is_wanted ? item.work->finish(std::move(outcome)) : item.work->fail(failure);
 }
 
 // What is enqueued on the stream of the next result follows what has written this one.

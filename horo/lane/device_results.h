@@ -45,6 +45,8 @@ class DeviceResults {
   void end_on_host(TensorTable& tensor_table, const ItemList& items, DeviceResult result);
   // Takes the memory back without that.
   void drop(const DeviceResult& result);
+  // Frees all memory, held memory too. Blocks until the devices are idle.
+  void free() noexcept { places_.clear(); }
   // The copies have ended.
   bool is_idle() const { return !last_ || last_->is_complete(); }
 

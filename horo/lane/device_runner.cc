@@ -75,7 +75,7 @@ std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants
   collective.out = places.out;
   stream.copy_rows(places.rows_in, places.is_here);
   context_.recorder.mark(Phase::kPack);
-  counted([&] { group->enqueue(collective, stream); });
+  group->enqueue(collective, stream);
   fail_point("device.enqueued");
   context_.recorder.mark(Phase::kTransfer);
   if (!context_.retains) stream.copy_rows(places.rows_out, places.is_here);
@@ -121,22 +121,13 @@ bool DeviceRunner::watch() {
     left_.reset();
     return false;
   }
-  counted([&] { groups_.check(); });
+  groups_.check();
   check_ranks();
   return true;
 }
 
 void DeviceRunner::forget_done() {
   while (!running_.empty() && running_.front().done && running_.front().done->is_complete()) running_.pop_front();
-}
-
-void DeviceRunner::counted(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const PeerLost&) {
-    if (!std::exchange(has_failed_, true)) context_.counters.add_nccl_error();
-    throw;
-  }
 }
 
 // A rank that leaves in good order has done its part, or has not begun it and never will.
@@ -163,14 +154,35 @@ void DeviceRunner::finish() {
   if (!context_.retains) groups_.finalize();  // a result that is delivered is there on all ranks
 }
 
+// Kernels of the callers that hold up the first job may take any time, and are no fault of NCCL.
+void DeviceRunner::wait_for_callers() noexcept {
+  try {
+    for (forget_done(); !running_.empty() && !running_.front().begun->is_complete(); forget_done()) {
+      context_.stop.rest(kLongestPause);
+    }
+  } catch (const std::exception&) {  // the device has failed
+  }
+}
+
+// The jobs end after the abort, without results.
+void DeviceRunner::wait_for_rest() noexcept {
+  try {
+    while (last_ && !last_->is_complete()) context_.stop.rest(kLongestPause);
+  } catch (const std::exception&) {  // the device has failed
+  }
+}
+
 void DeviceRunner::close() noexcept {
   try {
     finish();
   } catch (const std::exception&) {  // stopped, or the device has failed
     context_.stop.wait_until_failed();
   }
+  wait_for_callers();
   context_.stop.begin_end();
   groups_.abort();
+  wait_for_rest();
+  context_.stop.finish_end();
   bucket_.reset();
   last_.reset();
   running_.clear();

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -66,7 +65,8 @@ class DeviceRunner {
   bool find_parts(const Item& item, const Participants& participants, Collective& collective, Outcome& outcome);
   std::byte* take(std::size_t bytes, DeviceStream& stream, DeviceResult& result);
   void forget_done();
-  void counted(const std::function<void()>& call);
+  void wait_for_callers() noexcept;
+  void wait_for_rest() noexcept;
   void check_ranks();
 
   const DeviceRunnerContext context_;
@@ -79,7 +79,6 @@ class DeviceRunner {
   std::unique_ptr<DeviceScratch> bucket_;    // of the lane's jobs, one after the other on their stream
   DeviceResults results_;
   std::atomic<bool> holds_results_ = false;
-  bool has_failed_ = false;  // NCCL's network
 };
 
 }  // namespace horo

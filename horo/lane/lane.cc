@@ -8,11 +8,6 @@
 #include "horo/base/thread.h"
 
 namespace horo {
-namespace {
-
-constexpr std::chrono::seconds kEndPatience{10};  // an abort takes about one
-
-}  // namespace
 
 Lane::Lane(const LaneContext& context, Members members, std::uint32_t channel, LaneCallbacks callbacks)
     : callbacks_(std::move(callbacks)),
@@ -34,8 +29,9 @@ Lane::~Lane() {
 void Lane::join() {
   runner_.works_have_failed();
   if (!thread_.joinable()) return;
-  if (!runner_.wait_for_end(kEndPatience)) {
-    log_error(say("NCCL has not ended its work ", kEndPatience.count(), " s after ncclCommAbort: this process ends"));
+  if (!runner_.wait_for_end()) {
+    log_error(say("NCCL has not ended its work ", runner_.end_patience().count() / 1'000,
+                  " s after ncclCommAbort: this process ends"));
     std::_Exit(1);
   }
   thread_.join();
@@ -60,6 +56,7 @@ void Lane::settle(const std::function<bool(const Commit&)>& is_done) {
   for (const ReleasedTask& task : tasks_.take_left()) {
     if (const auto* ending = std::get_if<Ending>(&task)) delivery.settle_ending(*ending);
   }
+  runner_.free_results();  // the next epoch needs as much
 }
 
 }  // namespace horo

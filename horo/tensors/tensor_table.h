@@ -120,7 +120,7 @@ class TensorTable {
   // retired, what belongs to sets that have lost a member and do not shrink; the caller fails these Works.
   std::vector<Item> begin_epoch(const RankChange& change);
 
-  // Submitted and not ended; of issued Works too.
+  // Submitted and not ended; of issued Works too, in a static job.
   bool has_in_flight();
   // The issued Works that have not ended.
   std::vector<ItemList> issued();

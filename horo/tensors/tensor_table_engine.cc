@@ -238,7 +238,8 @@ bool TensorTable::can_run_again(const TensorSpec& spec, const std::vector<int>* 
 bool TensorTable::has_in_flight() {
   MutexLock lock(mutex_);
   forget_ended();
-  return in_flight_ > 0 || !issued_.empty();
+  const bool are_committed = config_.min_np > 0;  // issued works: no rank needs another one for them
+  return in_flight_ > 0 || (!are_committed && !issued_.empty());
 }
 
 TensorTable::InFlight TensorTable::in_flight() const {

@@ -26,7 +26,7 @@ void NcclCalls::connect(int size, const NcclId& id, int rank, std::chrono::milli
     is_connected_ = true;
   } catch (const OutOfTime&) {
     throw std::runtime_error(say("ncclCommInitRankConfig: not all ranks are connected after ", at_most.count(),
-                                 " ms (HORO_START_TIMEOUT_MS)"));
+                                 " ms (4 times HORO_DEADLINE_MS)"));
   }
 }
 

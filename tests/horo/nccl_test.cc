@@ -236,10 +236,13 @@ TEST(NcclDeathTest, AProcessInWhichNcclHangsEndsWithAMessage) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto shut_down = [] {
     ::setenv("HORO_FAKE_NCCL_HANGS", "1", 1);
-    run_nccl(1, [](Session& session) {
+    Config config = on_fake_nccl();
+    config.deadline = 1s;
+    const auto once = [](Session& session) {
       on_device(session, call_of(kAllReduce, session, 10), 0);
       session.shutdown();
-    });
+    };
+    run_nccl(1, once, config);
   };
   EXPECT_EXIT(shut_down(), testing::ExitedWithCode(1), "NCCL has not ended its work 10 s after ncclCommAbort");
 }
@@ -260,7 +263,7 @@ TEST(Nccl, TwoRanksOnOneDeviceGoByWayOfTheHostOrAreToldWhatToDo) {
 TEST(Nccl, WhereMembersCannotConnectTheyGoByWayOfTheHostOrAreToldWhy) {
   Config config = on_fake_nccl();
   config.gpu_backend = "auto";
-  config.start_timeout = 300ms;
+  config.deadline = 250ms;
   ::setenv("HORO_FAKE_NCCL_UNREACHABLE", "1", 1);
   const auto once = [](Session& session) { expect_bits_of_host(session, call_of(kAllReduce, session, 100)); };
   EXPECT_THAT(run_nccl(3, once, config), Each(""));

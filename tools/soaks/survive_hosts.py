@@ -176,7 +176,7 @@ def run_all(options):
                 if is_off:
                     time.sleep(EVICT_AFTER_S)  # until then its job may not be over, and the rendezvous not free
                 if is_off and used and not survivors.LINE.search(outcome.text):
-                    third.start_anew()  # no rank waits for that host: the job stays until the host is not heard for 180 s
+                    third.start_anew()  # no rank waits for that host, so the job stays for 180 s
                 for what in names_of(faults):
                     note(rows.setdefault(what, {"runs": 0, "fired": 0, "wrong": 0, "longest_s": 0.0}), outcome, found)
                 if found:
