@@ -192,7 +192,7 @@ class Session(Keys):
 
     def unkeep(self, work):
         """The current streams wait for the work, which stays: lets go of its memory where that is safe."""
-        if work in self._on_devices and self._on_devices.is_followed(work):
+        if self._on_devices.is_followed(work):
             self.kept.pop(work, None)
 
     def result(self, work):
@@ -229,16 +229,16 @@ class Session(Keys):
         self.dropped.extend(works)
 
     def sweep(self):
-        """Releases dropped works from the oldest on, up to the first that has not ended."""
-        while self.dropped:
+        """Releases dropped works that have ended. The others go to the end, so that none hides those behind it."""
+        for _ in range(len(self.dropped)):
             try:
                 work = self.dropped.popleft()
             except IndexError:  # another thread swept
                 return
             if quick.horo_poll(self.pointer, work) == 0:
-                self.dropped.appendleft(work)
-                return
-            self.release([work])
+                self.dropped.append(work)
+            else:
+                self.release([work])
 
     def step_end(self, number=0):
         """All gradients of a step were submitted to the process set and waited for."""

@@ -67,11 +67,14 @@ class DeviceWorks(dict):
                 self[work] = (memory.device, memory.stream)
 
     def devices_of(self, works):
-        return {self[work][0] for work in works if work in self}
+        return {place[0] for place in map(self.get, works) if place is not None}
 
     def is_followed(self, work):
-        """Whether the current stream is the one on which the work was submitted. Then what is done with the work's
+        """Whether the work is one of these, and was submitted on the current stream. Then what is done with the work's
         memory after a wait is enqueued behind the work, also by an allocator that gives the memory to another tensor.
         """
-        device, stream = self[work]
+        place = self.get(work)  # once: another thread may release it
+        if place is None:
+            return False
+        device, stream = place
         return (streams.current(device) or 0) == (stream or 0)

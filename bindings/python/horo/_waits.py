@@ -41,8 +41,8 @@ class Waits:
         return self._run(works, until, [("horo_wait", ())])
 
     def until_begun(self, works, until):
-        """The same, but no stream waits, and works on devices may go on."""
-        return self._run(works, until, [("horo_wait_stream", (None,))])
+        """The same, but no stream waits, works on devices may go on, and the script does not see the present ranks."""
+        return self._run(works, until, [("horo_wait_stream", (None,))], sees=False)
 
     def for_devices(self):
         """Waits until the works that devices have begun have ended. A signal handler may end it, which the library's
@@ -50,7 +50,7 @@ class Waits:
         while slow.horo_finish_devices(self._pointer, SLICE_MS) == _native.TIMEOUT:
             pass
 
-    def _run(self, works, until, calls):
+    def _run(self, works, until, calls, sees=True):
         array = array_of(works)
         for name, place in calls:
             status = getattr(quick, name)(self._pointer, array, len(array), *place, 0)
@@ -59,14 +59,14 @@ class Waits:
                 if left_ms <= 0:
                     return False
                 status = getattr(slow, name)(self._pointer, array, len(array), *place, left_ms)
-            self._finish(status)
+            self._finish(status, sees)
         return True
 
-    def _finish(self, status):
+    def _finish(self, status, sees):
         failure = error_of(status, self._pointer) if status < 0 else None
         try:
             if failure is not None:
                 raise failure
         finally:
-            if self._world.is_elastic:
+            if sees and self._world.is_elastic:
                 self._world.see()

@@ -3,11 +3,14 @@
 A tensor is on the host, or on a CUDA device. `places` has the functions that decide; tests replace it."""
 
 import contextlib
+import threading
 
 import torch
 
 from horo import _native
 from horo._submissions import DeviceAddress, streams
+
+_local = threading.local()  # .side_streams, by device
 
 
 class Places:
@@ -35,8 +38,11 @@ class Places:
         torch.cuda.current_stream(number).synchronize()
 
     def side_stream(self, number):
-        """A context in which the current stream of the device is another one, which has nothing to do."""
-        return torch.cuda.stream(torch.cuda.Stream(number))
+        """A context in which the current stream of the device is one of this thread that has only what it got here."""
+        streams = vars(_local).setdefault("side_streams", {})
+        if number not in streams:
+            streams[number] = torch.cuda.Stream(number)
+        return torch.cuda.stream(streams[number])
 
     def record(self, number):
         """An event that passes when the current stream of the device has done what it has."""
@@ -125,7 +131,7 @@ def hold(tensor):
 
 
 def side_streams(numbers):
-    """A context in which the current streams of these devices have nothing else to do."""
+    """A context in which the current streams of these devices have only what they got in such contexts."""
     entered = contextlib.ExitStack()
     for number in numbers:
         entered.enter_context(places.side_stream(number))

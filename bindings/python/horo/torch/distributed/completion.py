@@ -12,11 +12,13 @@ The threads are no daemons, because Python may end a daemon inside a torch call.
 
 import collections
 import hashlib
+import logging
 import threading
 
 IDLE_S = 0.2  # how long a thread waits for another job
 MOST_OF_NAME = 200  # characters of a name that are part of other names
 
+_log = logging.getLogger("horo")
 _now = threading.local()  # .lane: for what the running job asks for; .cause: see cause()
 
 
@@ -59,7 +61,10 @@ class Lane:
     def _run(self):
         while (job := self._next()) is not None:
             _now.lane = Lane(self._name + "+")
-            job()
+            try:
+                job()
+            except Exception:  # the next jobs have their own waiters
+                _log.exception("a job of %s has failed", self._name)
             del job
 
 

@@ -26,12 +26,12 @@ SLICE_S = 0.1
 class Flight:
     """A submitted collective."""
 
-    __slots__ = ("_session", "_work", "_works", "_ended", "_names", "call", "is_on_device")
+    __slots__ = ("_session", "_work", "_works", "_ended", "_names", "call", "is_on_device", "numbers")
 
-    def __init__(self, session, work, names=None, is_on_device=False):
-        """names: those of the group, for the text of an error."""
+    def __init__(self, session, work, names=None, numbers=frozenset()):
+        """names: those of the group, for the text of an error. numbers: of its device; of the host none."""
         self._session, self._work, self._works, self._ended = session, work, array_of((work,)), False
-        self._names, self.call, self.is_on_device = names, None, is_on_device
+        self._names, self.call, self.is_on_device, self.numbers = names, None, bool(numbers), numbers
 
     def wait_until(self, until):
         """Whether it has ended at this time of time.monotonic(). Raises its error."""
@@ -83,8 +83,8 @@ class Flight:
                 self._session.waits.until_begun(self._works, time.monotonic() + seconds)
             else:
                 self.wait_until(time.monotonic() + seconds)
-        except Exception:
-            self._ended = True
+        except Exception:  # a failed flight frees its name, and its waiter gets the error
+            pass
 
     def result(self):
         """The numbers of rows by member."""
@@ -102,24 +102,27 @@ class Flight:
 class Deferred:
     """A collective that is submitted when the flight before it has ended."""
 
-    def __init__(self, before, start, is_on_device):
+    def __init__(self, before, start, numbers):
         self._before, self._start = before, start
-        self.call, self.is_on_device = None, is_on_device
+        self.call, self.is_on_device, self.numbers = None, bool(numbers), numbers
         self._started = threading.Event()
         self._flight, self._error = None, None
+        self._is_dropped = False
 
     def run(self):
         """The job of a lane."""
-        while not self._before.frees_name():
-            if main_has_ended():
-                return
-            self._before.settle(SLICE_S)
         try:
+            while not self._before.frees_name():
+                if main_has_ended():
+                    return
+                self._before.settle(SLICE_S)
             self._flight = self._start()
         except Exception as error:
             self._error = error
         self._before = self._start = None
         self._started.set()
+        if self._is_dropped:  # asked after the flight is stored: a finalizer may drop in between, and has no lock
+            self.drop()
 
     def wait_until(self, until):
         return self._has_started(until) and self._flight.wait_until(until)
@@ -154,6 +157,7 @@ class Deferred:
         return self._flight.result()
 
     def drop(self):
+        self._is_dropped = True
         if self._flight is not None:
             self._flight.drop()
 
@@ -175,6 +179,11 @@ def _places_of(memory):
     if source is not None and target is not None and source.device != target.device:
         raise ValueError(f"the values are on {source.device}, and the result on {target.device}; expected one device")
     return tuple(None if each is None else devices.address_of(each) for each in memory)
+
+
+def _numbers_of(read, written):
+    """The number of the device of these addresses, in a set."""
+    return {(written if read is None else read).device} if is_on_device(read, written) else frozenset()
 
 
 class Flights:
@@ -217,7 +226,7 @@ class Flights:
 
     def _defer(self, slot, *submission):
         start = functools.partial(self._submit, slot, *submission)
-        deferred = Deferred(slot.last, start, is_on_device(*submission[2][1]))
+        deferred = Deferred(slot.last, start, _numbers_of(*submission[2][1]))
         slot.lane = slot.lane or Lane("horo_deferred")
         slot.lane.put(deferred.run)
         return deferred
@@ -244,4 +253,4 @@ class Flights:
                 work = session.submit_key(prepared[1], read, written, keep)
             else:
                 work = session.submit_sized(prepared[1], read, written, keep, splits, room)
-        return Flight(session, work, self.names, is_on_device(read, written))
+        return Flight(session, work, self.names, _numbers_of(read, written))

@@ -18,4 +18,5 @@ def _all_gather_into_tensor_out(input, group_size, group_name, *, out):
     return out
 
 
-_library.impl("all_gather_into_tensor_out", _all_gather_into_tensor_out, "CPU")
+for _device in ("CPU", "CUDA"):
+    _library.impl("all_gather_into_tensor_out", _all_gather_into_tensor_out, _device)

@@ -30,7 +30,7 @@ class _AnySource:
 
     def __init__(self, group, tensor, tag):
         self._group, self._tensor, self._tag = group, tensor, tag
-        self._taken, self.source, self.call, self.is_on_device = None, -1, None, False
+        self._taken, self.source, self.call, self.is_on_device, self.numbers = None, -1, None, False, ()
 
     def _take(self):
         """Whether a message is there; takes it."""

@@ -98,6 +98,7 @@ def put(tensor, value):
     with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
         tensor.copy_(value.view(tensor.shape))
     devices.hold(value)
+    devices.hold(tensor)
 
 
 def joined(tensors):

@@ -41,7 +41,9 @@ class Work(dist._Work):
         self._ended, self._error = False, None
         self._future = None
         self.is_on_device = any(flight.is_on_device for flight in flights)
-        self._numbers = devices.numbers_of(self._outputs) if self.is_on_device or self._finish is not None else ()
+        self.numbers = set().union(*(flight.numbers for flight in flights))
+        if self.is_on_device or self._finish is not None:
+            self.numbers |= devices.numbers_of(self._outputs)
         # Events by device: after the first the results may be written, after the second they are in the tensors.
         self._begun, self._delivered = {} if self.is_on_device else self._record(), None
 
@@ -79,7 +81,8 @@ class Work(dist._Work):
     def _follow_until(self, until):
         if not self.follow_until(until):
             self._end(self._timed_out(self._timeout_s))
-            raise self._error
+            if self._error is not None:  # else another thread has found the end meanwhile
+                raise self._error
 
     def follow_until(self, until):
         """Whether the results are in the tensors for what the current streams do next, at this time of
@@ -114,7 +117,7 @@ class Work(dist._Work):
         self._finish = None
 
     def _record(self):
-        return {number: devices.places.record(number) for number in self._numbers}
+        return {number: devices.places.record(number) for number in self.numbers}
 
     def _follow(self, events):
         for number, event in events.items():
@@ -127,7 +130,7 @@ class Work(dist._Work):
                 return
             try:
                 if error is None and self._delivered is None:
-                    with devices.side_streams(self._numbers):
+                    with devices.side_streams(self.numbers):
                         self._deliver()
                 if error is None:
                     self._settle()
@@ -141,9 +144,9 @@ class Work(dist._Work):
     def _settle(self):
         """Waits until the results are in the tensors."""
         if self._delivered:
-            with devices.side_streams(self._numbers):
+            with devices.side_streams(self.numbers):
                 self._follow(self._delivered)
-                for number in self._numbers:
+                for number in self.numbers:
                     devices.places.settle(number)
 
     def unkeep(self):
@@ -206,7 +209,7 @@ class Work(dist._Work):
         """A future of result(). A callback gets a failure as the future's exception."""
         with self._lock:
             if self._future is None:
-                inner = devices.places.future(self._numbers) if self._numbers else torch.futures.Future()
+                inner = devices.places.future(self.numbers) if self.numbers else torch.futures.Future()
                 # DDP's reducer takes an exception that is set, and not raised in `then`, for a value, and crashes.
                 self._future = mark(inner.then(self._checked), self._name_now)
                 lane_of(self._group.lane).put(lambda: self._complete(inner))
@@ -222,13 +225,21 @@ class Work(dist._Work):
         return self._outputs
 
     def _complete(self, inner):
-        """Runs in a lane: waits for the flights, and completes the future unless the interpreter ends. Of devices the
-        future has events of streams that follow the flights."""
+        """Runs in a lane: waits for the flights, and completes the future unless the interpreter ends."""
+        try:
+            self._complete_in_time(inner)
+        except Exception as error:  # of a device; the future has it
+            self._end(error)
+            if not inner.done():
+                inner.set_result(None)
+
+    def _complete_in_time(self, inner):
+        """Of devices the future has events of streams that follow the flights."""
         until = self._began + self._timeout_s
-        with devices.side_streams(self._numbers):
+        with devices.side_streams(self.numbers):
             while not main_has_ended():
                 if self._waited_a_moment(until):
-                    inner.set_result(self._outputs if self._error is None and self._numbers else None)
+                    inner.set_result(self._outputs if self._error is None and self.numbers else None)
                     return
 
     def _waited_a_moment(self, until):
