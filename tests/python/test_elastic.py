@@ -110,6 +110,14 @@ def test_each_step_is_applied_once_with_the_mean_of_those_who_contributed():
     assert re.fullmatch(r"horo run: rank 2 failed \(host \S+: an exception at .*", story[2])
 
 
+CAUGHT = ["Mismatch 3 True", "OverflowError 3 True"]
+
+
+def test_all_ranks_catch_an_exception_in_backward_of_one_also_below_large_gradients():
+    lines, errors = torch_job(2, "elastic_raises")
+    assert sorted(lines) == CAUGHT, errors
+
+
 @pytest.mark.parametrize(
     "how, code, words",
     [
