@@ -5,7 +5,7 @@ import json
 import sys
 
 import pytest
-from test_elastic import TORCH_DEADLINE_S, check_steps, command, lines_of, run
+from test_elastic import CAUGHT, TORCH_DEADLINE_S, check_steps, command, lines_of, run
 from test_launchers import executable
 
 
@@ -60,6 +60,8 @@ def test_an_elastic_job_goes_on_without_lost_ranks_on_a_device(fake, fake_nccl):
     for env in (fake, fake_nccl):
         output, _ = run(command(4, "elastic_training", deadline=TORCH_DEADLINE_S), env=env)
         check_steps(lines_of(output))
+        output, _ = run(command(2, "elastic_raises", deadline=TORCH_DEADLINE_S), env=env)
+        assert sorted(lines_of(output)) == CAUGHT
 
 
 def test_the_plug_in_itself_runs_over_a_fake_driver(root, fake_cuda):
