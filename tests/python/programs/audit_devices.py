@@ -6,6 +6,7 @@ import itertools
 import random
 import sys
 import types
+import warnings
 
 import claims
 import torch
@@ -209,7 +210,7 @@ def all_ranks_know_a_difference_after_the_same_step():
     pause = types.SimpleNamespace(is_over=lambda: True)
     snapshot = Late(arrival=pause, complete=lambda: None, keys=numbers, hashes=numbers, device_us=7)
     steps = [1]
-    look = audit_look.compare(snapshot, lambda: steps[0], (5, 100), None)
+    look = audit_look.compare(lambda: (snapshot, (5, 100)), lambda: steps[0], None, None)
     assert next(look) is pause
     steps[0] = 2
     name, row = next(look)
@@ -322,6 +323,39 @@ def the_time_of_the_device_counts():
         assert looks == 1, looks
 
 
+def a_rank_that_cannot_hash_takes_part_in_the_look():
+    with session(AUDIT="raise"):
+        trained = Trained(*ADAM)
+        if hvd.rank() == 1:
+            FAKE.mark = lambda _: torch.empty(1 << 60)
+        with warnings.catch_warnings(record=True) as seen:
+            trained.step()
+            trained.step()
+        assert ["has compared nothing after step 1" in str(each.message) for each in seen] == [True] * hvd.rank(), seen
+        with raises(*((hvd.HoroError, "a rank could not look at"), (RuntimeError, "memory"))[hvd.rank()]):
+            hvd.audit()
+        vars(FAKE).pop("mark", None)
+        label = plant(trained, random.Random(1))
+        assert looked(trained, 6)[1] is not None, label
+        del trained
+
+
+def an_optimizer_that_ends_in_a_look_leaves_no_rank_waiting():
+    """The device of rank 1 has not hashed yet."""
+    with session(AUDIT="raise"):
+        for late in (50, 50, 1):
+            FAKE.late = late * hvd.rank()
+            trained = Trained(*ADAM)
+            trained.step()
+            plant(trained, random.Random(1))
+            error = looked(trained, 6)[1]
+            assert (error is None) == (late == 50), error
+            trained = None
+            gc.collect()
+        assert hvd.allreduce(torch.ones(1)).item() == 1
+    FAKE.late = 1
+
+
 HASHES = (
     hashes_are_those_of_the_definition,
     any_change_is_seen,
@@ -339,4 +373,6 @@ claims.check(
     one_rank_on_the_host_is_told,
     shutdown_ends_the_look_in_progress,
     the_time_of_the_device_counts,
+    a_rank_that_cannot_hash_takes_part_in_the_look,
+    an_optimizer_that_ends_in_a_look_leaves_no_rank_waiting,
 )

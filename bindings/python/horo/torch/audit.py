@@ -5,30 +5,26 @@ the next step. It is a collective, so all ranks begin it after the same step; st
 session, or from the last join of the process set. Where tensors are on devices it ends some steps later.
 """
 
+import collections
 import gc
-import hashlib
 import itertools
 import logging
-import os
 import sys
 import time
 import warnings
 import weakref
 
-import torch
-
-import horo
 from horo import _default
 from horo.errors import HoroError, ReplicasDiffer
 from horo.torch import devices
 from horo.torch.audit_entries import Entries
-from horo.torch.audit_look import Look, compare
-from horo.torch.audit_text import text_of
+from horo.torch.audit_look import Debt, Look, compare, raise_first
+from horo.torch.audit_text import key_of, levels, text_of
 
 _log = logging.getLogger("horo")
-_LIBRARIES = tuple(os.path.dirname(os.path.abspath(each.__file__)) + os.sep for each in (horo, torch))
 _made = itertools.count()
 _living = weakref.WeakSet()  # the Audits of this process
+_counts = weakref.WeakKeyDictionary()  # session: how many Audits it has had, by name and process set
 
 
 class Audit:
@@ -41,20 +37,25 @@ class Audit:
         self._entries = Entries(names, has_state)
         self._set = process_set
         self._title = type(optimizer).__name__
-        self.name = f"horo.audit.{_key_of(optimizer, names) if key is None else key}"
+        if key is None:
+            key = key_of(optimizer, names, {audit.name for audit in list(_living)})
+        self.name = f"horo.audit.{key}"
         self._place = next(_made)  # among those with this name and set
         self.in_step = False  # parameters may be half updated
-        self._session = None
+        self._session = self._pending = None
+        self._has_failed = False
+        self._debt = Debt()  # of the look in progress
+        weakref.finalize(optimizer, self._debt.pay).atexit = False
         self._steps = 0  # of the optimizer's life
         self._begin(None)
         _living.add(self)
 
     def _begin(self, session):
         """Counts steps anew: in a new session, or after a join, ranks may have made different numbers of steps."""
+        self._drop()
         self._first = self._steps
-        self._session = session
+        is_new, self._session = session is not self._session, session
         self._number = None if session is None else self._set.process_set_id
-        self._pending = None
         self._next = 1
         self._looked_at = (0, time.monotonic())  # step and time of the last look
         self._complete_at = None  # the last step after which all entries were compared
@@ -63,6 +64,12 @@ class Audit:
         if session is None:
             return
         self._joins = session.joins[self._number]
+        if is_new:
+            counts = _counts.setdefault(session, collections.Counter())
+            counts[self.name, self._number] += 1
+            self._place_in_session = counts[self.name, self._number]
+        # What an earlier optimizer of this name has left in flight is never taken for a look of this one.
+        self._name = f"{self.name}.{self._place_in_session}.{self._joins}"
         self._mode = session.setting("HORO_AUDIT")
         self._every = int(session.setting("HORO_AUDIT_EVERY"))
         self._permille = int(session.setting("HORO_AUDIT_PERMILLE"))
@@ -100,13 +107,13 @@ class Audit:
         self._look_after_step()
 
     def _look_after_step(self):
+        if devices.places.is_capturing():
+            return
         until = time.monotonic() + self._wait_s
         try:
             if self._pending is None:
-                if devices.places.is_capturing():
-                    return
-                self._pending = (self._begin_look("step"), self._steps)
-                self._next = self._following(1)
+                self._pending = (self._begin_look("step", self._debt, self._warn_of), self._steps)
+                self._next = self._following(1, self._steps)
             look, step = self._pending
             if not look.advance(until, in_step=True):
                 return
@@ -116,16 +123,22 @@ class Audit:
             return
         except Exception as error:  # an optimizer whose state cannot be read must train all the same
             self._drop()
-            self._mode = "off"
-            warnings.warn(f"the audit of {self._title} ends after step {self._steps}: {error!r}", stacklevel=_levels())
+            self._warn_of(error)
             return
         self._pending = None
-        _raise(self._conclude(look.result, step))
+        raise_first(self._conclude(look.result, step))
+
+    def _warn_of(self, error):
+        """The first time that this rank cannot look. It takes part in the looks all the same: others wait for it."""
+        if not self._has_failed:
+            self._has_failed = True
+            text = f"the audit of {self._title} has compared nothing after step {self._steps}: {error!r}"
+            warnings.warn(text, stacklevel=levels())
 
     def _conclude(self, result, step):
         """Finds the step of the next look. Returns the errors to raise, at most one."""
         if result.is_valid:
-            self._next = self._unless_known(max(self._next, self._following(self._stretch(result))), result)
+            self._next = self._unless_known(max(self._next, self._following(self._stretch(result), step)), result)
             return self._judge(result.finding, step)
         # A rank has left out looks while an earlier one was in progress. All ranks know the next common one.
         self._next = self._unless_known((result.steps // self._every + 1) * self._every, result)
@@ -142,19 +155,23 @@ class Audit:
         if pending is not None:
             pending[0].drop()
 
-    def _begin_look(self, occasion):
-        begin = time.monotonic()
+    def _begin_look(self, occasion, debt, failed):
+        steps = self._steps - self._first
+        exchanges = compare(self._take, lambda: self._steps - self._first, self._set, failed)
+        return Look((self._session, self._number), f"{self._name}.{occasion}", steps, exchanges, debt)
+
+    def _take(self):
+        """See compare()."""
+        begin, steps = time.monotonic(), self._steps - self._first
         snapshot = self._entries.take(self._optimizer())
         end = time.monotonic()
-        steps = self._steps - self._first
         times = (int(1e6 * (end - begin)), int(1e6 * (begin - self._looked_at[1]) / max(1, steps - self._looked_at[0])))
         self._looked_at = (steps, time.monotonic())
-        exchanges = compare(snapshot, lambda: self._steps - self._first, times, self._set)
-        return Look(self._session, f"{self.name}.{occasion}", self._number, exchanges)
+        return snapshot, times
 
-    def _following(self, stretch):
-        """The step of the next look: 2, 4, 8, ... below `every`, then its multiples."""
-        steps = self._looked_at[0]
+    def _following(self, stretch, step):
+        """The step of the look after that of a step: 2, 4, 8, ... below `every`, then its multiples."""
+        steps = step - self._first
         if 2 * steps < self._every:
             return 2 * steps
         return (steps // self._every + stretch) * self._every
@@ -176,7 +193,7 @@ class Audit:
         elif (error.label, error.ranks) != self._reported:
             self._reported = (error.label, error.ranks)
             if _default.rank() in (finding.participants[0], *error.ranks):
-                warnings.warn(str(error), stacklevel=_levels())
+                warnings.warn(str(error), stacklevel=levels())
         return []
 
     def _error_of(self, finding, step):
@@ -197,72 +214,48 @@ class Audit:
         """Looks at once: all ranks of the process set call it, and it waits for them. Returns a list of errors."""
         if not self._is_audited(_default.session()):
             return []
-        errors = []
-        if self._has_ended_late():
+        errors, failures = [], []
+        if self._has_ended_late(time.monotonic() + self._wait_s):
             errors, self._pending = self._conclude(self._pending[0].result, self._pending[1]), None
-        look = self._begin_look("now")
+        look = self._begin_look("now", Debt(), failures.append)
         try:
             look.advance(None)
         except BaseException:
             look.drop()
             raise
+        if failures:
+            return [*errors, *failures]
         if not look.result.is_valid:
-            return [HoroError(f"horo.audit: ranks have made different numbers of steps of {self._title}")]
+            is_given_up = look.result.is_given_up
+            reason = "a rank could not look at" if is_given_up else "ranks have made different numbers of steps of"
+            return [*errors, HoroError(f"horo.audit: {reason} {self._title}")]
         error = self._error_of(look.result.finding, self._steps)
         return errors if error is None else [*errors, error]
 
-    def _has_ended_late(self):
+    def _has_ended_late(self, until):
         """Whether a look was in progress that has waited for a device, and has ended now."""
         if self._pending is None or not self._pending[0].is_late:
             return False
-        return self._pending[0].advance(time.monotonic() + self._wait_s)
+        return self._pending[0].advance(until)
 
-    def last_looks(self, session):
-        """The looks at shutdown, each with its step: one in progress that has waited for a device is ended, and
-        another one begun. None while an update is in progress, or a look that waits for other ranks."""
+    def last_looks(self, session, until):
+        """The looks at shutdown, each with its step: one in progress that has waited for a device is ended by this
+        time, and another one begun. None while an update is in progress, or a look that waits for other ranks."""
         if not self._is_audited(session) or self._mode == "off" or self._steps == self._first:
             return []
         if self.in_step or self._optimizer() is None:
             return []
-        late = [self._pending] if self._has_ended_late() else []
+        late = [self._pending] if self._has_ended_late(until) else []
         if self._pending is not None and not late:
             return []
         self._pending = None
-        return [*late, (self._begin_look("end"), self._steps)]
+        return [*late, (self._begin_look("end", Debt(), self._warn_of), self._steps)]
 
-    def judge_last_look(self, look, step):
-        if look.result.is_valid:
-            _raise(self._judge(look.result.finding, step))
-
-
-def _raise(errors):
-    """Raises the first of these errors. The frames of its traceback do not hold it: no cycle keeps an optimizer."""
-    if errors:
-        first = errors[0]
-        errors.clear()
-        try:
-            raise first
-        finally:
-            del first
-
-
-def _key_of(optimizer, names):
-    """A key of class and parameter names, and a number among living optimizers with the same ones."""
-    params = [names(param) for group in optimizer.param_groups for param in group["params"]]
-    digest = hashlib.blake2b(repr((type(optimizer).__name__, params)).encode(), digest_size=8).hexdigest()
-    taken = {audit.name for audit in list(_living)}
-    number = 0
-    while f"horo.audit.{digest}.{number}" in taken:
-        number += 1
-    return f"{digest}.{number}"
-
-
-def _levels():
-    """The stacklevel of a warning for the innermost caller outside of horo and torch."""
-    levels, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
-        levels, frame = levels + 1, frame.f_back
-    return levels
+    def judge_last_look(self, look, step, until):
+        """Returns the errors to raise."""
+        if look.advance(until) and look.result.is_valid:
+            return self._judge(look.result.finding, step)
+        return []
 
 
 def audit():
@@ -276,25 +269,29 @@ def audit():
     errors = []
     for each in sorted(_living, key=Audit.order):
         errors += each.look()
-    _raise(errors)
+    raise_first(errors)
 
 
 def _look_at_shutdown(session):
     """Compares once more, if all ranks shut down at about the same time. Never fails because of another rank."""
     if sys.exc_info()[1] is not None or session.notice() is not None:  # an exception ends the program, or a notice
         return
-    until, looks = None, []
+    wait_s = max((each._wait_s for each in list(_living) if each._session is session), default=0)
+    until, looks = time.monotonic() + wait_s, []
+    for each in sorted(_living, key=Audit.order):
+        _try(lambda: looks.extend((each, *look) for look in each.last_looks(session, until)))  # noqa: B023
+    until, errors = time.monotonic() + wait_s, []
+    for each, look, step in looks:
+        _try(lambda: errors.extend(each.judge_last_look(look, step, until)))  # noqa: B023
+    raise_first(errors)
+
+
+def _try(act):
+    """An error of one optimizer's look at shutdown keeps no other from being judged."""
     try:
-        for each in sorted(_living, key=Audit.order):
-            for look, step in each.last_looks(session):
-                until = until or time.monotonic() + each._wait_s
-                looks.append((each, look, step))
-        ended = [each for each in looks if each[1].advance(until)]
+        act()
     except (HoroError, RuntimeError) as error:  # RuntimeError: of a device
         _log.debug("the audit's look at shutdown has failed: %s", error)
-        return
-    for each, look, step in ended:
-        each.judge_last_look(look, step)
 
 
 _default.before_shutdown(_look_at_shutdown)

@@ -274,15 +274,23 @@ def _text_of_type(tensor):
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
+def _text_of_number(tensor):
+    """Of a tensor of one element."""
+    try:
+        return repr(tensor.item())
+    except NotImplementedError:  # torch has no number of this dtype
+        return _text_of_type(tensor)
+
+
 def _text_of(value):
     """Of a tensor on a device: the text beside those of the host, and, after a line break, the one among its like."""
     if isinstance(value, _OnDevice):
-        text = _text_of_type(value.slot) if value.one is None else repr(value.one.item())
+        text = _text_of_type(value.slot) if value.one is None else _text_of_number(value.one)
         return f"{value.kind} on cuda, not compared\n{text}"
     if isinstance(value, torch.Tensor):
         if type(value) not in _PLAIN or value.layout is not torch.strided or not value.is_cpu:
             return f"{type(value).__name__} on {value.device.type}, not compared"  # ranks have devices of other numbers
-        return repr(value.item()) if value.numel() == 1 else _text_of_type(value)
+        return _text_of_number(value) if value.numel() == 1 else _text_of_type(value)
     if isinstance(value, (bool, str, bytes, numbers.Number)):
         return repr(value)
     return f"object of type {type(value).__qualname__}"

@@ -11,17 +11,20 @@ exchanges, which wait, begin in a step that is the same on all ranks, so that al
 """
 
 import dataclasses
+import os
 import struct
 
 import torch
 
 from horo import _native
 from horo._specs import Max, Spec
+from horo.errors import HoroError
 from horo.torch.arrays import DTYPES
 
 _LARGEST = (1 << 63) - 1  # the key of no entry
 _ROW = struct.Struct("<BBq200s100s")  # takes part, has the entry, its hash, label and value
 _MOST_NAMED = 8  # entries that a Finding names
+_MOST_WAITS = 5  # steps that wait for an exchange after a difference
 
 
 @dataclasses.dataclass
@@ -55,6 +58,7 @@ class Result:
     cost_us: int  # the longest that a rank took to hash
     steps_us: int  # the longest duration of a step since the last look
     known_after: int  # steps; all ranks know it after this one, or at once where tensors are on the host
+    is_given_up: bool = False  # not valid, because a rank has taken part without having looked
 
 
 class _Hold:
@@ -71,27 +75,38 @@ class _Hold:
         return True
 
 
-def compare(snapshot, steps_now, times, process_set):
+def compare(take, steps_now, process_set, failed):
     """A generator that yields (name, tensor) for each all_reduce, which is made in place, and pauses. Returns a Result.
 
-    steps_now: a function, the steps that this rank has made. times: microseconds of the hashing on the host, and of
-    the steps since the last look."""
+    take: a function that returns a Snapshot, and the microseconds of the hashing on the host, and of the steps since
+    the last look. steps_now: a function, the steps that this rank has made. failed: a function that gets the error of
+    this rank's hashing; the rank takes part all the same, because others wait for it."""
     steps = known_after = steps_now()
-    if snapshot.arrival is not None:
-        yield snapshot.arrival
-        snapshot.complete()
-        known_after = steps_now() + 1
-    digest = _digest_of(snapshot)
-    row = [digest, ~digest, steps, -steps, len(snapshot), times[0] + snapshot.device_us, times[1], known_after]
+    row = _row_without_look(steps)
+    try:
+        snapshot, times = take()
+        if snapshot.arrival is not None:
+            yield snapshot.arrival
+            snapshot.complete()
+            known_after = steps_now() + 1
+        digest = _digest_of(snapshot)
+        row = [digest, ~digest, steps, -steps, len(snapshot), times[0] + snapshot.device_us, times[1], known_after]
+    except Exception as error:  # of the state of the optimizer, or of the memory of a device
+        failed(error)
     numbers = torch.tensor(row, dtype=torch.int64, device="cpu")
     yield "digest", numbers
     high, low, most_steps, least_steps, count, *others = numbers.tolist()
-    result = Result(None, most_steps == -least_steps, most_steps, *others)
+    result = Result(None, most_steps == -least_steps, most_steps, *others, least_steps == _LARGEST)
     if result.is_valid and high != ~low:
         if result.known_after > steps:
             yield _Hold(result.known_after, steps_now)
         result.finding = yield from _find(snapshot, count, process_set)
     return result
+
+
+def _row_without_look(steps):
+    """The row of a rank that has not looked: with it the result is never valid."""
+    return [0, 0, steps, _LARGEST, 0, 0, 0, steps]
 
 
 def _digest_of(snapshot):
@@ -157,22 +172,54 @@ def _groups(rows):
     return label, sorted(groups.values(), key=lambda group: (-len(group[1]), group[1]))
 
 
+class Debt:
+    """The first exchange of a look, for which other ranks may wait. Keeps nothing of the optimizer alive."""
+
+    def __init__(self):
+        self._look = None  # session, spec and row of an exchange that has not begun
+
+    def begin(self, session, spec, steps):
+        self._look = session, spec, _row_without_look(steps)
+
+    def end(self):
+        self._look = None
+
+    def pay(self):
+        """Takes part without having looked. Never blocks, so that a finalizer may call it."""
+        look, self._look = self._look, None
+        if look is None:
+            return
+        session, spec, row = look
+        if session.closed or session.pid != os.getpid():
+            return
+        numbers = torch.tensor(row, dtype=torch.int64, device="cpu")
+        try:
+            session.drop([session.submit(spec, numbers.data_ptr(), numbers.data_ptr(), numbers)])
+        except (HoroError, ValueError):  # the session ends, or the process set was removed
+            pass
+
+
 class Look:
     """A comparison in progress. It continues when advance() is called."""
 
-    def __init__(self, session, name, number, exchanges):
-        """name: equal on all ranks. number: of the process set. exchanges: compare()."""
-        self.session = session
+    def __init__(self, place, name, steps, exchanges, debt):
+        """place: the session, and the number of the process set. name: equal on all ranks. steps: after which it is
+        made. exchanges: compare(). debt: a Debt of no other look that is in progress."""
+        self.session, self._number = place
         self.result = None
-        self._name, self._number, self._exchanges = name, number, exchanges
+        self._name, self._steps, self._exchanges = name, steps, exchanges
+        self._debt = debt
+        self._waits = 0
         self._work = self._pause = None
         self.is_late = False  # hashes come from devices
         self._is_asked = False  # whether the exchange has ended; step() does not wait for it
+        debt.begin(self.session, self._spec("digest", torch.int64, (8,)), steps)
         self._continue()
 
-    def _continue(self):
+    def _continue(self, error=None):
+        """error: of the pause."""
         try:
-            step = next(self._exchanges)
+            step = next(self._exchanges) if error is None else self._exchanges.throw(error)
         except StopIteration as end:
             self.result = end.value
             return
@@ -180,23 +227,41 @@ class Look:
             self.is_late, self._pause = True, step
             return
         part, tensor = step
-        self._is_asked = self.is_late and part == "digest"
-        shape = tuple(tensor.shape)
-        spec = Spec(f"{self._name}.{part}", _native.ALL_REDUCE, Max, DTYPES[tensor.dtype], shape, set=self._number)
+        self._is_later = part != "digest"
+        self._is_asked = self.is_late and not self._is_later
+        if part == "digest":
+            self._debt.end()
+        spec = self._spec(part, tensor.dtype, tuple(tensor.shape))
         self._work = self.session.submit(spec, tensor.data_ptr(), tensor.data_ptr(), tensor)
+
+    def _spec(self, part, dtype, shape):
+        """The later exchanges have the step in their names, because a rank may leave them in flight."""
+        name = f"{self._name}.{part}" if part == "digest" else f"{self._name}.{self._steps}.{part}"
+        return Spec(name, _native.ALL_REDUCE, Max, DTYPES[dtype], shape, set=self._number)
 
     def advance(self, until, in_step=False):
         """Continues until the end, at most until this time of time.monotonic(); None: without a limit. Returns whether
         it has ended. Raises the error of the exchange; the look cannot continue then."""
         while self.result is None:
+            error = None
             if self._pause is not None:
-                if not (self._pause.is_over() if in_step else self._pause.wait(until)):
-                    return False
+                try:
+                    if not (self._pause.is_over() if in_step else self._pause.wait(until)):
+                        return False
+                except Exception as found:  # of a device; the other ranks wait for the exchange
+                    error = found
                 self._pause = None
             elif not self._has_exchanged(0 if in_step and self._is_asked else until):
+                self._count_wait(in_step)
                 return False
-            self._continue()
+            self._continue(error)
         return True
+
+    def _count_wait(self, in_step):
+        """Raises HoroError if other ranks have left a look in which a difference was found."""
+        self._waits += in_step and self._is_later
+        if self._waits > _MOST_WAITS:
+            raise HoroError(f"ranks have left the look after step {self._steps}")
 
     def _has_exchanged(self, until):
         if until is None:
@@ -209,6 +274,18 @@ class Look:
 
     def drop(self):
         """Its exchange is not waited for any more."""
+        self._debt.pay()
         if self._work is not None:
             self.session.drop([self._work])
             self._work = None
+
+
+def raise_first(errors):
+    """Raises the first of these errors. The frames of its traceback do not hold it: no cycle keeps an optimizer."""
+    if errors:
+        first = errors[0]
+        errors.clear()
+        try:
+            raise first
+        finally:
+            del first

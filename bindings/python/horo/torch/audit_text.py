@@ -1,4 +1,14 @@
-"""The message of a finding of the audit."""
+"""The texts of the audit: the message of a finding, where a warning points to, and the names of optimizers."""
+
+import hashlib
+import os
+import sys
+
+import torch
+
+import horo
+
+_LIBRARIES = tuple(os.path.dirname(os.path.abspath(each.__file__)) + os.sep for each in (horo, torch))
 
 
 def _listed(ranks):
@@ -41,3 +51,21 @@ def _when(between, step):
         return f"Equal in a look after step {equal}, different in a later look before the next step{still}."
     last = "no earlier look has compared it" if equal is None else f"equal after step {equal}"
     return f"Different after step {found}{still}; {last}."
+
+
+def key_of(optimizer, names, taken):
+    """A key of class and parameter names, and a number that makes it another one than those of the names in use."""
+    params = [names(param) for group in optimizer.param_groups for param in group["params"]]
+    digest = hashlib.blake2b(repr((type(optimizer).__name__, params)).encode(), digest_size=8).hexdigest()
+    number = 0
+    while f"horo.audit.{digest}.{number}" in taken:
+        number += 1
+    return f"{digest}.{number}"
+
+
+def levels():
+    """The stacklevel of a warning for the innermost caller outside of horo and torch."""
+    levels, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        levels, frame = levels + 1, frame.f_back
+    return levels
