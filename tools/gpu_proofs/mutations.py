@@ -48,13 +48,13 @@ MUTATIONS = {
     ),
     "bucket is not packed": (
         "horo/lane/device_runner.cc",
-        "  copy(rows, is_here, stream);\n  return true;",
-        "  return true;",
+        "  stream.copy_rows(places.rows_in, places.is_here);\n",
+        "",
     ),
     "bucket is not unpacked": (
         "horo/lane/device_runner.cc",
-        "if (is_packed) unpack(job, participants, collective, stream);",
-        "(void)is_packed;",
+        "if (!context_.retains) stream.copy_rows(places.rows_out, places.is_here);",
+        "",
     ),
     "own shard is that of another member": (
         "ring/nccl/nccl_group.cc",
