@@ -80,7 +80,14 @@ void run_member(const FakeNccl& nccl, Meeting& meeting, int member, bool is_firs
   nccl.sum(comms[is_first_last ? 0 : 1], memory, stream);
   meeting.enqueued[static_cast<std::size_t>(member)].set_value();
   meeting.all_have.wait();
-  for (const NcclComm comm : comms) nccl.find<int(NcclComm)>("ncclCommAbort")(comm);
+  {
+    // At once: an abort waits for the operations of the other communicator that come before its own on the stream.
+    std::vector<std::jthread> aborts;
+    auto* const abort = nccl.find<int(NcclComm)>("ncclCommAbort");
+    for (const NcclComm comm : comms) aborts.emplace_back([abort, comm] { abort(comm); });
+  }
+  EXPECT_EQ(nccl.cuda.stream_destroy(stream), 0);
+  nccl.find<decltype(fake_cuda_free)>("fake_cuda_free")(memory);
   nccl.cuda.leave();
 }
 
