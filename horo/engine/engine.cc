@@ -33,7 +33,8 @@ Engine::Engine(const Config& config, const FirstLinks& first, Reconnect reconnec
   if (config.guard_fd >= 0) {
     if (config.min_np == 0)
       throw std::invalid_argument("HORO_GUARD_FD is set and HORO_MIN_NP is 0: expected 1 or more");
-    join_job(first);
+    elastic_ = std::make_unique<ElasticEpochs>(*this);
+    elastic_->join(first);
   } else {
     start(first);
   }
@@ -84,8 +85,16 @@ std::uint64_t Engine::kernel_bytes_sent() const {
 }
 
 void Engine::wake() noexcept {
+  wake_epoch();
+  if (elastic_) elastic_->wake();
+}
+
+void Engine::wake_epoch() noexcept {
   if (const std::shared_ptr<EpochState> epoch = pin()) epoch->links.control->wake();
-  if (frozen_) guard_->wake();
+}
+
+std::optional<TimePoint> Engine::notice() {
+  return elastic_ ? elastic_->notice() : std::nullopt;
 }
 
 void Engine::prepack(FilledPlan filled) {
@@ -96,7 +105,7 @@ void Engine::prepack(FilledPlan filled) {
 void Engine::abort(const std::string& reason, const std::string& failure) {
   std::string mine = reason;  // allocated before the abort is sent: the other ranks must not end alone
   const std::shared_ptr<EpochState> epoch = pin();
-  if (guard_) guard_->send(Leave{true, reason, failure});
+  if (elastic_) elastic_->leave({true, reason, failure});
   epoch->links.control->abort(epoch->config.rank, reason);
   {
     MutexLock lock(mutex_);
@@ -204,10 +213,10 @@ void Engine::leave_in_order() {
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
   const std::string text = "rank " + std::to_string(rank()) + " shut down";
   fail_point("shutdown.begun");
-  if (guard_) guard_->send(Leave{false, knows_notice_ ? kDrained : "", "", leaves_with_process()});
+  if (elastic_) elastic_->leave({false, elastic_->knows_notice() ? kDrained : "", "", leaves_with_process()});
   fail_point("shutdown.left");
   const bool in_flight = tensor_table_.close(failure);
-  if (frozen_) return fail_works();
+  if (is_frozen()) return fail_works();
   in_flight ? epoch_->links.transport->abort(rank(), text) : finish_devices();
   epoch_->lanes->stop();
   fail_works();
@@ -224,21 +233,21 @@ TimePoint Engine::next_deadline() const {
 }
 
 void Engine::run_iteration() {
-  if (frozen_) return wait_for_view();
+  if (is_frozen()) return elastic_->wait_for_view();
   const TimePoint until = tensor_table_.begin_sleep() ? next_deadline() : TimePoint();
   const std::vector<ControlEvent> events = epoch_->links.control->wait(until);
   transport_deadline_ = epoch_->links.transport->tick();
   if (events.empty()) tensor_table_.wait_for_quiet(Clock::now() + kLongestCollection, kQuiet);
   const TimePoint now = Clock::now();
   for (const ControlEvent& event : events) handle(event, now);
-  if (is_elastic()) take_guard_messages();
+  if (elastic_) elastic_->take_messages();
   check_abort();
   check_lanes(now);
   check_deaths(now);
   check_silence(now);
-  if (is_elastic()) check_left(now);
+  if (elastic_) elastic_->check_left(now);
   publish_ready_times();
-  if (!ended_ && !frozen_) run_coordinator(now);
+  if (!ended_ && !is_frozen()) run_coordinator(now);
   if (!ended_ && rebuild_) rebuild();
 }
 
@@ -264,7 +273,7 @@ void Engine::run_coordinator(TimePoint now) {
 }
 
 void Engine::handle(const ControlEvent& event, TimePoint now) {
-  if (ended_ || frozen_) return;
+  if (ended_ || is_frozen()) return;
   if (event.kind != ControlEvent::Kind::kLost) epoch_->detector.heard(event.from);
   switch (event.kind) {
     case ControlEvent::Kind::kMessage:
@@ -280,8 +289,7 @@ void Engine::handle(const ControlEvent& event, TimePoint now) {
       return;
     case ControlEvent::Kind::kLeft:
       epoch_->detector.left(event.from);
-      left_rank_ = event.from;
-      if (is_elastic()) return;  // check_left() ends the epoch if the rank is needed
+      if (elastic_) return elastic_->rank_left(event.from);  // check_left() ends the epoch if the rank is needed
       epoch_->coordinator.on(RankLeft{event.from}, now, actions_);
       return;
     case ControlEvent::Kind::kLost:
@@ -330,7 +338,7 @@ void Engine::check_lanes(TimePoint now) {
     MutexLock lock(mutex_);
     failure = std::move(lane_failure_);
   }
-  if (!failure || ended_ || frozen_) return;
+  if (!failure || ended_ || is_frozen()) return;
   if (failure->kind != Failure::Kind::kPeerLost) return end_epoch(rank(), with_rank(failure->text));
   if (failure->evidence == Evidence::kTold) return lose(failure->origin, failure->text, false);
   if (failure->evidence == Evidence::kDied) return;
@@ -340,7 +348,7 @@ void Engine::check_lanes(TimePoint now) {
 
 void Engine::check_deaths(TimePoint now) {
   const int dead = epoch_->links.transport->first_dead();
-  if (dead < 0 || ended_ || frozen_ || std::exchange(last_dead_, dead) == dead) return;
+  if (dead < 0 || ended_ || is_frozen() || std::exchange(last_dead_, dead) == dead) return;
   suspect({rank(), dead, Evidence::kDied, say_ended(rank())}, now);
 }
 
@@ -354,7 +362,7 @@ void Engine::look_for_pause(TimePoint now) {
 }
 
 void Engine::check_silence(TimePoint now) {
-  if (ended_ || frozen_) return;
+  if (ended_ || is_frozen()) return;
   look_for_pause(now);
   const FailureDetector::Advice advice = epoch_->detector.tick(tensor_table_.has_in_flight(), now);
   if (!advice.next_tick) patience_.rest();
@@ -365,7 +373,7 @@ void Engine::check_silence(TimePoint now) {
 
 // A rank is lost, maybe this one in the view of others. An elastic job goes on in the next epoch.
 void Engine::lose(int origin, const std::string& why, bool is_own) noexcept {
-  is_elastic() ? freeze(origin, why, is_own) : end_epoch(origin, why);
+  elastic_ ? elastic_->freeze(origin, why, is_own) : end_epoch(origin, why);
 }
 
 // Announces the end to all ranks. In an elastic job the end comes from this rank itself, and would come again: it
@@ -373,26 +381,15 @@ void Engine::lose(int origin, const std::string& why, bool is_own) noexcept {
 // runs once, and waiting callers have no other way to return.
 void Engine::end_epoch(int origin, const std::string& why) noexcept {
   if (ended_) return;
-  if (is_elastic()) leave_job(true, why);
+  if (elastic_) elastic_->leave({true, why});
   ended_ = true;
   reserve_.reset();
-  detector_deadline_.reset();
-  patience_.rest();
-  timer_.reset();
+  stop_timers();
   stall_diagnosis_.close();
   if (!is_between_epochs_) abort_epoch(origin, why);
   tensor_table_.close(failure_of(origin, why));
   set_between_epochs(false);
   fail_works();
-}
-
-FailurePtr Engine::failure_of(int origin, const std::string& why) const noexcept {
-  try {
-    log_debug("the epoch ended: " + why);
-    return peer_lost(origin, why);
-  } catch (const std::bad_alloc&) {
-    return no_memory_;
-  }
 }
 
 }  // namespace horo

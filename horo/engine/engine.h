@@ -3,7 +3,6 @@
 // state of one membership of the world (links, coordinator, lanes) is an EpochState; the tensor table outlives it.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,7 +12,6 @@
 #include <vector>
 
 #include "controller/coordinator.h"
-#include "elastic/guard_link.h"
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
 #include "horo/base/failure.h"
@@ -21,6 +19,7 @@
 #include "horo/base/owner.h"
 #include "horo/base/patience.h"
 #include "horo/base/timeline.h"
+#include "horo/engine/elastic_epochs.h"
 #include "horo/engine/epoch_state.h"
 #include "horo/engine/failure_detector.h"
 #include "horo/engine/stall_diagnosis.h"
@@ -33,7 +32,6 @@
 namespace horo {
 
 using Reconnect = std::function<Links(std::uint32_t epoch)>;               // see session.h
-using FirstLinks = std::function<Links(const IsCancelled& is_cancelled)>;  // those of the first epoch; called once
 
 // Objects that the engine uses; all of them outlive it.
 struct EngineContext {
@@ -56,7 +54,7 @@ class Engine {
   // Of the latest epoch up to this one. Earlier ones are not asked for any more.
   Topology topology(std::uint32_t epoch = UINT32_MAX);
   std::vector<std::uint32_t> members(std::uint32_t epoch);  // see Membership::members
-  bool can_rebuild() const { return reconnect_ != nullptr && !guard_; }
+  bool can_rebuild() const { return reconnect_ != nullptr && !elastic_; }
   std::uint64_t kernel_bytes_sent() const;
 
   // Never blocks.
@@ -79,6 +77,8 @@ class Engine {
   void leave(bool with_process);
 
  private:
+  friend class ElasticEpochs;
+
   struct World {
     Topology topology;
     std::vector<std::uint32_t> members;
@@ -92,38 +92,15 @@ class Engine {
   void rebuild();
   void leave_epoch();
   void enter_epoch(std::shared_ptr<EpochState> next);
-  // Elastic jobs: engine_elastic.cc.
-  bool is_elastic() const { return guard_ != nullptr; }
-  void join_job(const FirstLinks& first);
-  void on_guard_message();
-  Topology agree(const std::shared_ptr<EpochState>& next);
-  void end_after_freeze() noexcept;
-  View next_view();
-  void take_guard_messages();
-  void take(const Freeze& freeze);
-  void take(const View& view);
-  void take(const Settle& settle);
-  void take(const Parked& parked);
-  void take(const Missed& missed);
-  void take(const Evicted& evicted);
-  void take(const Drain&) {}  // GuardLink keeps it
-  void take(const Ask&) { report(epoch_->membership.epoch); }
-  void report(std::uint32_t epoch) noexcept;
-  void check_left(TimePoint now);
-  void freeze(int origin, const std::string& why, bool is_own) noexcept;
+  bool is_elastic() const { return elastic_ != nullptr; }
+  bool is_frozen() const { return elastic_ && elastic_->is_frozen(); }
+  void wake_epoch() noexcept;  // any thread
   void perform_pending();
-  void report_frozen(std::uint32_t epoch, const std::string& why, std::optional<MemberId> lost);
-  FailurePtr failure_in_freeze() const noexcept;
-  Card make_card();
-  Links connect_to(const View& view, const Config& config, const IsCancelled& is_cancelled);
-  void wait_for_view();
   void set_between_epochs(bool between) noexcept;
-  void settle(const ProgressOf& progress, const Effects& effects);
-  void install(const View& view);
-  std::shared_ptr<EpochState> connect(const View& view);
-  void leave_job(bool failed, const std::string& why) noexcept;
+  void begin_lanes(std::uint32_t epoch);
+  void stop_timers();
+  void end_works() noexcept;
   int rank() const { return epoch_->config.rank; }  // the engine's thread
-  static int lost_rank(const std::vector<int>& rank_of);
   Verdict find_start_failure(const PeerLost& lost);
   void abort_epoch(int origin, const std::string& why) noexcept;
   void loop() noexcept;
@@ -178,14 +155,6 @@ class Engine {
   // Members of the engine thread:
   std::shared_ptr<EpochState> epoch_;  // other threads: pin()
   std::optional<OwnerHold> owner_hold_;
-  bool is_settled_ = false;              // frozen, and the view after the frozen epoch has come
-  OpenDoor open_door_;                   // null: a static job, or one of one rank
-  Door door_;                            // frozen: for the next epoch
-  std::optional<TimePoint> left_since_;  // a rank has left this epoch, and collectives are in flight
-  int left_rank_ = -1;
-  int lost_rank_ = -1;           // by the numbers of the last epoch
-  bool has_nccl_error_ = false;  // in this epoch, on this rank
-  std::string lost_reason_;      // why that epoch ended
   std::optional<Item> rebuild_;  // the request that was released: the epoch ends
   Actions actions_;
   std::optional<TimePoint> timer_;              // of the coordinator
@@ -201,7 +170,6 @@ class Engine {
   const FailurePtr no_memory_;  // the failure of Works if no memory is left for the text of another
   mutable Mutex epoch_mutex_;
   std::shared_ptr<EpochState> shared_epoch_ GUARDED_BY(epoch_mutex_);
-  std::shared_ptr<EpochState> installing_ GUARDED_BY(epoch_mutex_);  // in the startup agreement of an elastic job
   std::map<std::uint32_t, World> worlds_ GUARDED_BY(epoch_mutex_);   // by epoch
   Mutex mutex_;
   CondVar changed_;                                  // of the members below, except for the first two
@@ -218,9 +186,7 @@ class Engine {
   std::uint64_t ready_times_requested_ GUARDED_BY(mutex_) = 0;  // number of calls
   std::uint64_t ready_times_answered_ GUARDED_BY(mutex_) = 0;   // number of calls with an answer
   std::vector<ReadyTime> ready_times_ GUARDED_BY(mutex_);       // the last answer
-  std::atomic<bool> frozen_ = false;        // waits for a view; written by the engine's thread, orders nothing
-  std::atomic<bool> knows_notice_ = false;  // a caller was told of the notice; orders nothing
-  std::unique_ptr<GuardLink> guard_;        // null: a static job
+  std::unique_ptr<ElasticEpochs> elastic_;  // null: a static job
   std::jthread thread_;
 };
 

@@ -18,6 +18,12 @@ void Engine::perform(Actions actions, std::vector<Event>& more) {
   }
 }
 
+// The coordinator counts the messages that it has applied, so what they cause is not left out.
+void Engine::perform_pending() {
+  std::vector<Event> more;
+  perform(std::exchange(actions_, {}), more);
+}
+
 void Engine::perform(Send& send, std::vector<Event>&) {
   fail_point("engine.report");
   counters_.add_control({1, send.bytes.size(), send.has_names, send.has_bits});
@@ -42,7 +48,7 @@ void Engine::perform(Release& release, std::vector<Event>&) {
 // Between two epochs the works of rounds stay in flight: a round runs again as a whole.
 std::vector<Item> Engine::take_ended(const std::vector<Key>& keys) {
   std::vector<Item> items = epoch_->pending.take(keys);
-  if (frozen_) std::erase_if(items, [](const Item& item) { return item.spec->round_stream != 0; });
+  if (is_frozen()) std::erase_if(items, [](const Item& item) { return item.spec->round_stream != 0; });
   return items;
 }
 
@@ -51,12 +57,12 @@ void Engine::perform(Skip& skip, std::vector<Event>&) {
 }
 
 void Engine::perform(Fail& fail, std::vector<Event>&) {
-  FailurePtr failure = fail.lost ? peer_lost(lost_rank_, fail.text + ". " + lost_reason_) : mismatch(fail.text);
+  FailurePtr failure = fail.lost && elastic_ ? elastic_->loss(fail.text) : mismatch(fail.text);
   epoch_->lanes->end({take_ended(fail.keys), std::move(failure)});
 }
 
 void Engine::perform(AddSet& added, std::vector<Event>&) {
-  if (!frozen_ && std::ranges::binary_search(added.ranks, rank())) epoch_->lanes->open(added.set, added.ranks);
+  if (!is_frozen() && std::ranges::binary_search(added.ranks, rank())) epoch_->lanes->open(added.set, added.ranks);
   tensor_table_.add_set({added.set, added.name, added.ranks, -1, added.shrinks, added.by_members});
   counters_.name_set(added.set, added.name);
   log_debug(say("process set ", added.set, " (", added.name, ") has ", added.ranks.size(), " ranks"));

@@ -138,22 +138,53 @@ void Engine::rebuild() {
 void Engine::enter_epoch(std::shared_ptr<EpochState> next) {
   owner_hold_.reset();
   epoch_ = std::move(next);
-  is_between_epochs_ = is_settled_ = false;
-  left_since_.reset();
-  left_rank_ = -1;
+  is_between_epochs_ = false;
+  if (elastic_) elastic_->begin_epoch();
   if (epoch_->links.arenas) owner_hold_.emplace(epoch_->links.arenas->owner_word());
   actions_.clear();
-  timer_.reset();
-  detector_deadline_.reset();
-  patience_.rest();
+  stop_timers();
   transport_deadline_ = TimePoint::max();
   last_dead_ = -1;
   rebuild_.reset();
   stall_diagnosis_.begin_epoch();
   set_check_context(rank(), epoch_->config.size, epoch_->membership.epoch);
+  begin_lanes(epoch_->membership.epoch);
+}
+
+void Engine::begin_lanes(std::uint32_t epoch) {
   MutexLock lock(mutex_);
   lane_failure_ = nullptr;
-  lane_epoch_ = epoch_->membership.epoch;
+  lane_epoch_ = epoch;
+}
+
+void Engine::set_between_epochs(bool between) noexcept {
+  MutexLock lock(mutex_);
+  between_epochs_ = between;
+  changed_.notify_all();
+}
+
+void Engine::stop_timers() {
+  detector_deadline_.reset();
+  patience_.rest();
+  timer_.reset();
+}
+
+// After the close of the tensor table, when nothing of the epoch runs: this rank takes part no more.
+void Engine::end_works() noexcept {
+  ended_ = true;
+  stop_timers();
+  stall_diagnosis_.close();
+  set_between_epochs(false);
+  fail_works();
+}
+
+FailurePtr Engine::failure_of(int origin, const std::string& why) const noexcept {
+  try {
+    log_debug("the epoch ended: " + why);
+    return peer_lost(origin, why);
+  } catch (const std::bad_alloc&) {
+    return no_memory_;
+  }
 }
 
 // Nothing is in flight. A rank that ends at once would leave the others without the last bytes of NCCL.
@@ -164,8 +195,8 @@ void Engine::finish_devices() {
 // An error of NCCL. In a static job nothing waits for better evidence: NCCL may have ended what is on devices, and
 // Works would end with its remains.
 void Engine::fail_by_network(const std::string& text, TimePoint now) {
-  if (!is_elastic()) return end_epoch(-1, text);
-  has_nccl_error_ = true;
+  if (!elastic_) return end_epoch(-1, text);
+  elastic_->nccl_failed();
   suspect({rank(), -1, Evidence::kBroken, text}, now);
 }
 

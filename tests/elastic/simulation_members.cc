@@ -1,4 +1,4 @@
-// Members as in horo/engine/engine_elastic.cc: they freeze, settle, install and leave.
+// Members as in horo/engine/elastic_epochs.cc: they freeze, settle, install and leave.
 #include <algorithm>
 
 #include "tests/elastic/simulation.h"
