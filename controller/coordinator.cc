@@ -20,6 +20,8 @@ class Coordinator::State {
   State(const CoordinatorConfig& config, const State& before, const std::vector<int>& rank_of)
       : State(config, Member(config, before.member_, rank_of)) {}
 
+  State(const CoordinatorConfig& config, const SetTable& sets) : State(config, Member(config, sets)) {}
+
   Member& member() { return member_; }
   const Member& member() const { return member_; }
   std::vector<ReadyTime> ready_times() const {
@@ -145,6 +147,8 @@ void Coordinator::State::flush_leader(const std::vector<UpMessage>& own, TimePoi
 Coordinator::Coordinator(const CoordinatorConfig& config) : state_(std::make_unique<State>(config)) {}
 Coordinator::Coordinator(const CoordinatorConfig& config, const Coordinator& before, const std::vector<int>& rank_of)
     : state_(std::make_unique<State>(config, *before.state_, rank_of)) {}
+Coordinator::Coordinator(const CoordinatorConfig& config, const SetTable& sets)
+    : state_(std::make_unique<State>(config, sets)) {}
 Coordinator::~Coordinator() = default;
 Coordinator::Coordinator(Coordinator&&) noexcept = default;
 

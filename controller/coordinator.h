@@ -248,6 +248,8 @@ struct StreamEffects {
   std::map<std::uint64_t, std::vector<std::byte>> effects;
 };
 
+class SetTable;
+
 struct CoordinatorConfig {
   int rank = 0;
   int size = 1;
@@ -284,6 +286,8 @@ class Coordinator {
   // lost a member, and nothing is declared or reported. rank_of: by rank of the last epoch, the rank in this one, which
   // has the same order; -1: lost.
   Coordinator(const CoordinatorConfig& config, const Coordinator& before, const std::vector<int>& rank_of);
+  // For a rank that joins a running job, whose process sets these are.
+  Coordinator(const CoordinatorConfig& config, const SetTable& sets);
   ~Coordinator();
   Coordinator(Coordinator&&) noexcept;
 

@@ -24,6 +24,9 @@ class Member {
  public:
   explicit Member(const CoordinatorConfig& config)
       : config_(config), sets_(config.size), owes_report_(config.elastic) {}
+  // For a rank that joins a running job, with its process sets.
+  Member(const CoordinatorConfig& config, SetTable sets)
+      : config_(config), sets_(std::move(sets)), owes_report_(config.elastic) {}
   // For the epoch after that of `before`: keeps its process sets, and the failures that this rank has not met.
   Member(const CoordinatorConfig& config, const Member& before, const std::vector<int>& rank_of)
       : config_(config),

@@ -12,6 +12,11 @@ SetTable::SetTable(int size) : size_(size) {
   add("", std::move(world));
 }
 
+SetTable::SetTable(int size, std::uint32_t next, const std::map<std::uint32_t, KnownSet>& sets) : SetTable(size) {
+  sets_.insert(sets.begin(), sets.end());
+  next_ = next;
+}
+
 SetTable SetTable::in_next_epoch(int size, const std::vector<int>& rank_of) const {
   SetTable next(size);
   for (const auto& [number, set] : sets_) {

@@ -26,6 +26,9 @@ class SetTable {
   // -1: lost. A set that has lost a member goes on with the others if it shrinks; else it is removed.
   SetTable in_next_epoch(int size, const std::vector<int>& rank_of) const;
 
+  // The sets that a rank which joins a world of `size` ranks finds there, by number, but for the world.
+  SetTable(int size, std::uint32_t next, const std::map<std::uint32_t, KnownSet>& sets);
+
   std::uint32_t next() const { return next_; }  // number of the next set
   void add(std::string name, std::vector<int> ranks, bool shrinks = false, bool by_members = false);
   void remove(std::uint32_t set) { sets_.erase(set); }

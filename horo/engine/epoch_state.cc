@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "controller/set_table.h"
 #include "elastic/messages.h"
 
 namespace horo {
@@ -32,6 +33,19 @@ CoordinatorConfig coordinator_config(const Config& config) {
   return c;
 }
 
+// Names that horo gives are not names of callers.
+SetTable sets_in(const JoinState& state, const Membership& membership) {
+  std::map<std::uint32_t, KnownSet> sets;
+  for (const auto& [number, set] : state.sets) {
+    std::vector<int> ranks = ranks_of(set, membership.members);
+    if (ranks.empty()) continue;
+    RankSet members(membership.size(), ranks);
+    const std::string name = set.name == set_text(number, "") ? "" : set.name;
+    sets.emplace(number, KnownSet{name, std::move(ranks), std::move(members), set.shrinks, set.by_members});
+  }
+  return {membership.size(), state.last_set + 1, sets};
+}
+
 }  // namespace
 
 std::vector<int> Membership::ranks_in(const Membership& later) const {
@@ -54,6 +68,13 @@ EpochState::EpochState(const Membership& first, const Config& settings, Links fo
       config(settings),
       links(std::move(found)),
       coordinator(coordinator_config(config)),
+      detector(config, links.names) {}
+
+EpochState::EpochState(const Membership& first, const Config& settings, Links found, const JoinState& joined)
+    : membership(first),
+      config(settings),
+      links(std::move(found)),
+      coordinator(coordinator_config(config), sets_in(joined, membership)),
       detector(config, links.names) {}
 
 EpochState::EpochState(const Membership& next, const Config& settings, Links found, const EpochState& before)

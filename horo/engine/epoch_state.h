@@ -11,6 +11,7 @@
 #include "horo/engine/failure_detector.h"
 #include "horo/engine/pending_items.h"
 #include "horo/lane/lane_set.h"
+#include "horo/tensors/join_state.h"
 #include "ring/links.h"
 
 namespace horo {
@@ -33,6 +34,8 @@ inline constexpr std::chrono::milliseconds kGoodbyePatience{1'000};
 struct EpochState {
   // config: with the ranks of this epoch.
   EpochState(const Membership& membership, const Config& config, Links links);
+  // The first epoch of a rank that joins a running job, whose process sets these are.
+  EpochState(const Membership& membership, const Config& config, Links links, const JoinState& joined);
   // The epoch with this number after `before`, which has ended.
   EpochState(const Membership& membership, const Config& config, Links links, const EpochState& before);
 

@@ -37,9 +37,13 @@ std::string describe(const SetInfo& set) {
 
 KnownSets::KnownSets(const Config& config)
     : rank_(config.rank), world_size_(config.size), most_(config.max_process_sets), is_elastic_(config.min_np > 0) {
-  SetInfo world{0, "world", {}, config.rank};
-  for (int rank = 0; rank < config.size; ++rank) world.ranks.push_back(rank);
-  sets_.emplace(0, std::move(world));
+  sets_.emplace(0, whole_world());
+}
+
+SetInfo KnownSets::whole_world() const {
+  SetInfo world{0, "world", {}, rank_};
+  for (int rank = 0; rank < world_size_; ++rank) world.ranks.push_back(rank);
+  return world;
 }
 
 const SetInfo& KnownSets::find(std::uint32_t set) const {
@@ -102,6 +106,33 @@ void KnownSets::begin_epoch(RankChange& change) {
     place(set);
     ++entry;
   }
+  sets_[0] = whole_world();
+}
+
+void KnownSets::join(int rank, const JoinState& state, std::span<const std::uint32_t> members) {
+  rank_ = rank;
+  world_size_ = static_cast<int>(members.size());
+  sets_ = {{0, whole_world()}};
+  last_ = state.last_set;
+  for (const auto& [number, set] : state.sets) {
+    std::vector<int> ranks = ranks_of(set, members);
+    if (ranks.empty()) continue;
+    SetInfo info{number, set.name, std::move(ranks), -1, set.shrinks, set.by_members};
+    place(info);
+    sets_.emplace(number, std::move(info));
+  }
+}
+
+JoinState KnownSets::for_joiners(std::span<const std::uint32_t> members) const {
+  JoinState state;
+  state.last_set = last_;
+  for (const auto& [number, set] : sets_) {
+    if (number == 0) continue;
+    JoinState::Set& one = state.sets[number];
+    one = {set.name, {}, set.shrinks, set.by_members};
+    for (const int rank : set.ranks) one.members.push_back(members[static_cast<std::size_t>(rank)]);
+  }
+  return state;
 }
 
 void KnownSets::check_new(const std::string& name, const std::vector<std::int64_t>& ranks) const {

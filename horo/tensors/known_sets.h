@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "horo/base/config.h"
 #include "horo/base/failure.h"
 #include "horo/base/tensor_spec.h"
+#include "horo/tensors/join_state.h"
 
 namespace horo {
 
@@ -21,6 +23,7 @@ struct RankChange {
   int size = 1;
   std::vector<int> rank_of;  // by rank of the last epoch; the order stays. -1: lost
   std::string reason;        // why the last epoch ended
+  bool has_joined = false;   // the world has ranks that the last epoch did not have
   // The same for the sets that go on without some of their members: numbers in the set, by number in the last epoch.
   std::map<std::uint32_t, std::vector<int>> in_sets = {};
 };
@@ -55,6 +58,10 @@ class KnownSets {
   void remove(std::uint32_t set);
   // Sets that lose a member cannot be used any more, except for the world and sets that shrink. Fills change.in_sets.
   void begin_epoch(RankChange& change);
+  // The sets of the others, for a rank that has made no call. members: MemberIds, by rank of the world.
+  void join(int rank, const JoinState& state, std::span<const std::uint32_t> members);
+  // What a rank that joins now gets. Unnamed calls are not counted here.
+  JoinState for_joiners(std::span<const std::uint32_t> members) const;
   bool is_lost(std::uint32_t set) const { return lost_.contains(set); }
 
   // ---- For requests of callers: specs of kind kAddSet, kRemoveSet or kJoin. Other kinds have no effect.
@@ -77,6 +84,7 @@ class KnownSets {
   void check_ranks(const std::string& what, const std::vector<std::int64_t>& ranks) const;
   void check_of_members(const std::string& name, const std::vector<std::int64_t>& ranks) const;
   void place(SetInfo& set) const;
+  SetInfo whole_world() const;
 
   int rank_;
   int world_size_;

@@ -49,6 +49,28 @@ void NameTable::reset_unnamed(std::uint32_t set) {
   std::erase_if(unnamed_, [set](const auto& entry) { return std::get<0>(entry.first) == set; });
 }
 
+std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> NameTable::unnamed_of_world() const {
+  std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> calls;
+  for (const auto& [kind, count] : unnamed_) {
+    const auto& [set, channel, name] = kind;
+    if (set != 0) continue;
+    std::uint64_t over = count;
+    const auto is_in_flight = [&, this](std::uint64_t number) {
+      const auto found = names_.find({set, channel, name + "#" + std::to_string(number)});
+      return found != names_.end() &&
+             std::ranges::any_of(found->second.keys, [this](Key key) { return records_[key].is_in_flight(); });
+    };
+    while (over > 0 && is_in_flight(over - 1)) --over;
+    calls.emplace(std::pair(channel, name), over);
+  }
+  return calls;
+}
+
+void NameTable::set_unnamed_of_world(
+    const std::map<std::pair<std::uint32_t, std::string>, std::uint64_t>& calls) {
+  for (const auto& [kind, count] : calls) unnamed_[{0, kind.first, kind.second}] = count;
+}
+
 void NameTable::forget_set(std::uint32_t set) {
   reset_unnamed(set);
   std::vector<Key> idle;

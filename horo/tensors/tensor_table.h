@@ -118,7 +118,12 @@ class TensorTable {
   bool begin_epoch(const Item& ended);
   // The same for an epoch of other ranks. What names a rank whose number has changed is reported as lost. Returns,
   // retired, what belongs to sets that have lost a member and do not shrink; the caller fails these Works.
-  std::vector<Item> begin_epoch(const RankChange& change);
+  // border: the request at which the last epoch has ended on all ranks of the new one, or null; it is among them.
+  std::vector<Item> begin_epoch(const RankChange& change, const Work* border = nullptr);
+  // Begins the first epoch of a rank that joins a running job, and has made no call. members: MemberIds, by rank.
+  void join(const RankChange& change, const JoinState& state, std::span<const std::uint32_t> members);
+  // What a rank that joins now gets.
+  JoinState for_joiners(std::span<const std::uint32_t> members) const;
 
   // Submitted and not ended; of issued Works too, in a static job.
   bool has_in_flight();
@@ -161,7 +166,7 @@ class TensorTable {
   static ScopedName unit_of(const TensorSpec& spec);
   bool is_of_lost_set(const TensorSpec& spec) const REQUIRES(mutex_);
   static const std::vector<int>* numbers_in(std::uint32_t set, const RankChange& change);
-  static bool can_run_again(const TensorSpec& spec, const std::vector<int>* numbers);
+  static bool can_run_again(const TensorSpec& spec, const std::vector<int>* numbers, bool has_joined);
   void undo(std::span<const Submission> submissions, std::size_t begun) noexcept REQUIRES(mutex_);
   void request_flush() noexcept REQUIRES(mutex_);
 

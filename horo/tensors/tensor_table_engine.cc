@@ -116,7 +116,9 @@ std::vector<Item> TensorTable::report_again(const Work* ended, const RankChange*
   for (TensorRecord& record : tensors_.records()) {
     if (!record.is_in_flight()) continue;
     record.reported = true;
-    if (change != nullptr && !can_run_again(record.spec, numbers_in(record.spec.set, *change))) record.lost = true;
+    const bool has_joined = change != nullptr && change->has_joined && record.spec.set == 0;
+    if (change != nullptr && !can_run_again(record.spec, numbers_in(record.spec.set, *change), has_joined))
+      record.lost = true;
     if (!record.spec.unit.empty()) {
       UnitInFlight& unit = units[unit_of(record.spec)];
       ++unit.tensors;
@@ -147,19 +149,35 @@ bool TensorTable::begin_epoch(const Item& ended) {
   return true;
 }
 
-std::vector<Item> TensorTable::begin_epoch(const RankChange& change) {
+std::vector<Item> TensorTable::begin_epoch(const RankChange& change, const Work* border) {
   MutexLock lock(mutex_);
   if (closed_) return {};
   config_.rank = change.rank;
   config_.size = change.size;
   epoch_ = change.epoch;
   sets_.begin_epoch(unseen_.emplace_back(change));
-  std::vector<Item> over = report_again(nullptr, &unseen_.back());
+  std::vector<Item> over = report_again(border, &unseen_.back());
   for (const Item& item : over) {
     if (item.spec->once) tensors_.skip(item.submission.key);
     retire_one(item);
   }
   return over;
+}
+
+void TensorTable::join(const RankChange& change, const JoinState& state, std::span<const std::uint32_t> members) {
+  MutexLock lock(mutex_);
+  config_.rank = change.rank;
+  config_.size = change.size;
+  epoch_ = seen_epoch_ = change.epoch;
+  sets_.join(change.rank, state, members);
+  tensors_.set_unnamed_of_world(state.unnamed);
+}
+
+JoinState TensorTable::for_joiners(std::span<const std::uint32_t> members) const {
+  MutexLock lock(mutex_);
+  JoinState state = sets_.for_joiners(members);
+  state.unnamed = tensors_.unnamed_of_world();
+  return state;
 }
 
 bool TensorTable::is_of_lost_set(const TensorSpec& spec) const {
@@ -192,8 +210,9 @@ const std::vector<int>* TensorTable::numbers_in(std::uint32_t set, const RankCha
 // Whether a caller that has not seen the last changes means other ranks than there are now.
 bool TensorTable::is_lost(const TensorSpec& spec) const {
   std::vector<int> all;  // the numbers after all changes, by those before them
-  bool has_changed = false;
+  bool has_changed = false, has_joined = false;
   for (const RankChange& change : unseen_) {
+    has_joined = has_joined || (change.has_joined && spec.set == 0);
     const std::vector<int>* numbers = numbers_in(spec.set, change);
     if (numbers == nullptr) continue;
     if (!std::exchange(has_changed, true)) {
@@ -202,18 +221,18 @@ bool TensorTable::is_lost(const TensorSpec& spec) const {
     }
     for (int& number : all) number = number < 0 ? -1 : (*numbers)[static_cast<std::size_t>(number)];
   }
-  return has_changed && !can_run_again(spec, &all);
+  return has_changed && !can_run_again(spec, &all, has_joined);
 }
 
 // A collective runs among other ranks if it means the same: ranks that it names by number are the same processes, and
 // the parts that it deals to ranks do not depend on the size of the set.
-bool TensorTable::can_run_again(const TensorSpec& spec, const std::vector<int>* numbers) {
+bool TensorTable::can_run_again(const TensorSpec& spec, const std::vector<int>* numbers, bool has_joined) {
   if (numbers == nullptr) return true;
   const auto is_same = [&](std::int64_t rank) {
     const bool exists = rank >= 0 && static_cast<std::size_t>(rank) < numbers->size();
     return !exists || (*numbers)[static_cast<std::size_t>(rank)] == rank;
   };
-  const bool is_of_all = std::find(numbers->begin(), numbers->end(), -1) == numbers->end();
+  const bool is_of_all = !has_joined && std::find(numbers->begin(), numbers->end(), -1) == numbers->end();
   switch (spec.kind) {
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kReduce:
