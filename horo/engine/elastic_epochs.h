@@ -71,7 +71,8 @@ class ElasticEpochs {
   void take(const Parked& parked);
   void take(const Missed& missed);
   void take(const Evicted& evicted);
-  void take(const Drain&) {}  // GuardLink keeps it
+  void take(const Drain&) {}  // GuardLink keeps it, and Grow
+  void take(const Grow&) {}
   void take(const Ask&);
   void report(std::uint32_t epoch) noexcept;
   void report_frozen(std::uint32_t epoch, const std::string& why, std::optional<MemberId> lost);
