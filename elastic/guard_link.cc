@@ -43,7 +43,9 @@ GuardLink::~GuardLink() {
 
 void GuardLink::send(const MemberMessage& message) noexcept {
   try {
-    for (const std::vector<std::byte>& bytes : packets_of(encode(message))) {
+    const std::vector<std::vector<std::byte>> packets = packets_of(encode(message));
+    const MutexLock lock(send_mutex_);
+    for (const std::vector<std::byte>& bytes : packets) {
       ssize_t sent = 0;
       do {
         sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -65,6 +67,11 @@ std::optional<GuardMessage> GuardLink::take() {
 std::optional<TimePoint> GuardLink::notice() {
   MutexLock lock(mutex_);
   return notice_;
+}
+
+std::vector<MemberId> GuardLink::joiners() {
+  MutexLock lock(mutex_);
+  return joiners_;
 }
 
 bool GuardLink::has_ended(std::uint32_t epoch) {
@@ -119,12 +126,19 @@ void GuardLink::begin() noexcept {
   changed_.notify_all();
 }
 
-// A notice does not concern the engine, which may be busy with a change of epoch.
+// A notice does not concern the engine, which may be busy with a change of epoch, and nor do the processes that wait.
 void GuardLink::receive(GuardMessage message) {
   MutexLock lock(mutex_);
   if (const auto* drain = std::get_if<Drain>(&message)) {
     notice_ = Clock::now() + std::chrono::milliseconds(drain->grace_ms);
     return;
+  }
+  if (auto* grow = std::get_if<Grow>(&message)) {
+    joiners_ = std::move(grow->joiners);
+    return;
+  }
+  if (const auto* view = std::get_if<View>(&message)) {
+    std::erase_if(joiners_, [&](MemberId id) { return std::ranges::binary_search(view->members, id); });
   }
   received_.push_back(std::move(message));
   changed_.notify_all();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "elastic/messages.h"
 #include "horo/base/mutex.h"
@@ -24,13 +25,14 @@ class GuardLink {
   GuardLink(const GuardLink&) = delete;
   GuardLink& operator=(const GuardLink&) = delete;
 
-  // Blocks only while the guard has not read many earlier messages. A message is lost if the guard has ended. Messages
-  // of more than one packet (Frozen may have several) are sent by one thread.
+  // Blocks only while the guard has not read many earlier messages. A message is lost if the guard has ended.
   void send(const MemberMessage& message) noexcept;
-  // The oldest message that was not taken, but for Drain; nothing: there is none. Never blocks.
+  // The oldest message that was not taken, but for Drain and Grow; nothing: there is none. Never blocks.
   std::optional<GuardMessage> take();
   // When the grace of the member's notice is over; nothing: it has none.
   std::optional<TimePoint> notice();
+  // The processes that are ready to join, as the guard told last; ascending.
+  std::vector<MemberId> joiners();
   // Whether the guard has ended this epoch, or evicted this member, in a message that was not taken yet.
   bool has_ended(std::uint32_t epoch);
   // Blocks until there is a message, wake() was called or `until` is reached.
@@ -47,10 +49,12 @@ class GuardLink {
 
   const int fd_;
   const std::function<void()> on_message_;
+  Mutex send_mutex_;  // the packets of a message follow one another
   Mutex mutex_;
   CondVar changed_;
   std::deque<GuardMessage> received_ GUARDED_BY(mutex_);
   std::optional<TimePoint> notice_ GUARDED_BY(mutex_);
+  std::vector<MemberId> joiners_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
   bool is_begun_ GUARDED_BY(mutex_) = false;  // the guard has the owner word
   bool woken_ GUARDED_BY(mutex_) = false;

@@ -12,7 +12,9 @@
 #include "horo/base/log.h"
 #include "horo/base/say.h"
 #include "horo/engine/engine.h"
+#include "horo/engine/startup_agreement.h"
 #include "horo/session_links.h"
+#include "horo/tensors/requests.h"
 
 namespace horo {
 namespace {
@@ -28,16 +30,11 @@ void prepack_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
   }
 }
 
-// Before the ranks connect: a file that cannot be written is this rank's error alone.
-std::unique_ptr<Timeline> timeline_for(const Config& config) {
-  auto timeline = std::make_unique<Timeline>();
-  if (config.timeline.empty()) return timeline;
-  try {
-    timeline->start(timeline_path(config.timeline, config.rank), config.rank, config.size);
-  } catch (const std::invalid_argument& error) {
-    throw std::invalid_argument(say("HORO_TIMELINE=", config.timeline, ": rank ", config.rank, ": ", error.what()));
-  }
-  return timeline;
+void check_terms(const std::string& terms) {
+  constexpr std::size_t kMost = kMaxTerms - (64 << 10);  // the rest: settings
+  if (terms.size() <= kMost) return;
+  throw std::invalid_argument("the terms of ranks that join have " + std::to_string(terms.size()) +
+                              " bytes, at most " + std::to_string(kMost) + " are allowed");
 }
 
 }  // namespace
@@ -45,13 +42,24 @@ std::unique_ptr<Timeline> timeline_for(const Config& config) {
 Session::Session(const Config& config) : Session(config, Exchange()) {}
 
 Session::Session(const Config& config, const Exchange& exchange)
-    : Session(config, first_links_by(config, exchange), reconnect_by(config)) {}
+    : Session(before_join(config), config, first_links_by(before_join(config), exchange), reconnect_by(config)) {}
 
 Session::Session(const Config& config, Links links, Reconnect reconnect)
-    : Session(config, given(std::move(links)), std::move(reconnect)) {}
+    : Session(config, config, given(std::move(links)), std::move(reconnect)) {}
 
-Session::Session(const Config& config, const FirstLinks& first, Reconnect reconnect)
+std::unique_ptr<Session> Session::join(const Config& config, const std::string& terms) {
+  if (!config.joins || config.guard_fd < 0 || config.min_np == 0) {
+    throw std::invalid_argument("join: rank " + std::to_string(config.rank) +
+                                " was not started by horo run to join a job that runs (HORO_JOINS)");
+  }
+  check_terms(terms);
+  return std::unique_ptr<Session>(new Session(config, config, nullptr, nullptr, terms_of(config) + terms));
+}
+
+Session::Session(const Config& config, const Config& started_as, const FirstLinks& first, Reconnect reconnect,
+                 const std::string& terms)
     : config_(config),
+      started_as_(started_as),
       generation_(fork_generation()),
       pid_(::getpid()),
       timeline_(timeline_for(config)),
@@ -59,11 +67,11 @@ Session::Session(const Config& config, const FirstLinks& first, Reconnect reconn
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_, timeline_.get())),
       callers_(std::make_unique<Callers>()),
-      engine_(std::make_unique<Engine>(config, first, std::move(reconnect),
+      engine_(std::make_unique<Engine>(config, Engine::Start{first, std::move(reconnect), terms},
                                        EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_})),
       waits_(config_, {*tensor_table_, *callers_, *timeline_, *engine_}) {
   set_check_context(config.rank, config.size, kFirstEpoch);
-  set_log_rank(config.rank);
+  set_log_rank(started_as.rank);
 }
 
 // A forked child leaks its copies: their destructors might wait for locks or threads that exist in the parent only.
@@ -99,6 +107,10 @@ const Counters& Session::counters() const {
 
 Topology Session::topology() const {
   check_process();
+  if (started_as_.joins && !config_.joins) {
+    const Config& c = started_as_;
+    return {c.rank, c.size, c.local_rank, c.local_size, 0, 1, 0, c.min_np};
+  }
   return is_elastic() ? engine_->topology(tensor_table_->seen_epoch()) : engine_->topology();
 }
 
@@ -160,34 +172,22 @@ std::vector<std::shared_ptr<Work>> Session::hand_over(TensorTable::Accepted acce
   return std::move(accepted.works);
 }
 
-std::shared_ptr<Work> Session::add_set(const std::vector<int>& ranks, const std::string& name, bool shrinks) {
+std::shared_ptr<Work> Session::request(TensorSpec spec) {
   check_process();
-  TensorSpec spec;
-  spec.kind = CollectiveKind::kAddSet;
-  spec.set_name = name;
-  spec.shrinks = shrinks;
-  spec.shape.assign(ranks.begin(), ranks.end());
   return hand_over(tensor_table_->request(std::move(spec))).front();
+}
+
+std::shared_ptr<Work> Session::add_set(const std::vector<int>& ranks, const std::string& name, bool shrinks) {
+  return request(add_set_request(ranks, name, shrinks, false));
 }
 
 std::shared_ptr<Work> Session::add_set_by_members(const std::vector<int>& ranks, const std::string& name,
                                                   bool shrinks) {
-  check_process();
-  TensorSpec spec;
-  spec.kind = CollectiveKind::kAddSet;
-  spec.by_members = true;
-  spec.set_name = name;
-  spec.shrinks = shrinks;
-  spec.shape.assign(ranks.begin(), ranks.end());
-  return hand_over(tensor_table_->request(std::move(spec))).front();
+  return request(add_set_request(ranks, name, shrinks, true));
 }
 
 std::shared_ptr<Work> Session::remove_set(std::uint32_t set) {
-  check_process();
-  TensorSpec spec;
-  spec.kind = CollectiveKind::kRemoveSet;
-  spec.shape = {set};
-  return hand_over(tensor_table_->request(std::move(spec))).front();
+  return request(remove_set_request(set));
 }
 
 SetInfo Session::set_info(std::uint32_t set) const {
@@ -196,11 +196,7 @@ SetInfo Session::set_info(std::uint32_t set) const {
 }
 
 std::shared_ptr<Work> Session::join(std::uint32_t set) {
-  check_process();
-  TensorSpec spec;
-  spec.kind = CollectiveKind::kJoin;
-  spec.set = set;
-  return hand_over(tensor_table_->request(std::move(spec))).front();
+  return request(join_request(set));
 }
 
 std::shared_ptr<Work> Session::rebuild() {
@@ -210,9 +206,34 @@ std::shared_ptr<Work> Session::rebuild() {
                                 " cannot connect again: its connections were made by MPI, by an exchange of the caller "
                                 "or by the caller itself");
   }
-  TensorSpec spec;
-  spec.kind = CollectiveKind::kRebuild;
-  return hand_over(tensor_table_->request(std::move(spec))).front();
+  return request(rebuild_request());
+}
+
+void Session::can_grow(const std::string& terms) {
+  check_process();
+  check_terms(terms);
+  engine_->tell(CanGrow{terms_of(config_) + terms});
+}
+
+std::vector<std::uint32_t> Session::joiners() const {
+  check_process();
+  return engine_->joiners();
+}
+
+std::shared_ptr<Work> Session::grow() {
+  check_process();
+  const std::string rank = "rank " + std::to_string(config_.rank);
+  if (!engine_->can_grow()) throw std::invalid_argument("grow: " + rank + " is in a static job, which has no joiners");
+  if (encode(tensor_table_->for_joiners(engine_->members(UINT32_MAX))).size() > kMaxSetState) {
+    throw std::invalid_argument("grow: " + rank + " has process sets of more than " + std::to_string(kMaxSetState) +
+                                " bytes, more than a rank that joins can be told: use fewer process sets");
+  }
+  return request(rebuild_request());
+}
+
+void Session::synced(const std::string& text) {
+  check_process();
+  engine_->tell(Synced{engine_->topology().epoch, text});
 }
 
 bool Session::wait(std::span<const std::shared_ptr<Work>> works, TimePoint until) {

@@ -51,6 +51,13 @@ class Session {
   Session(const Config& config, const Exchange& exchange);
   // Uses established links. reconnect: connects the ranks for a later epoch; null: rebuild() is refused.
   Session(const Config& config, Links links, Reconnect reconnect = nullptr);
+  // A process that `horo run` has started for an elastic job that runs (Config::joins) joins it: blocks until the ranks
+  // of the job have come to a border (grow()) and this rank is one of them. It is ready for work from then on: all that
+  // the others would have to wait for is done before the call. terms: lines "name=value" that are the same on all ranks
+  // (can_grow()), besides the settings. Throws PeerLost (the job has ended, or refuses this rank, with the reason) or
+  // std::invalid_argument. Until then such a process has a session of one rank, for what its script does before: its
+  // Topology has the rank and the size that it would have, and its collectives have this rank alone.
+  static std::unique_ptr<Session> join(const Config& config, const std::string& terms);
   ~Session();  // shutdown()
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -132,6 +139,24 @@ class Session {
   // ranks cannot connect again: with the MPI backend, MeetBy::kExchange, or links without `reconnect`.
   std::shared_ptr<Work> rebuild();
 
+  // Growth of an elastic job; docs/protocol.md has the join. can_grow(): the script of this rank can go on with ranks
+  // that join, if these have the same terms, lines "name=value" of less than 1 MiB. `horo run` starts the place of a
+  // lost rank anew when all ranks have said so. It may be called again; the last terms count. Throws
+  // std::invalid_argument (too long), and has no effect in a static job. Never blocks.
+  void can_grow(const std::string& terms);
+  // The MemberIds (members()) that processes which are ready to join will have, ascending; empty: none is. Ranks are
+  // told at different times, so they agree on it before they call grow(). Never blocks.
+  std::vector<std::uint32_t> joiners() const;
+  // Ends the epoch on all ranks of an elastic job at one place of their calls, and begins the next one together with
+  // the processes that are ready to join. All ranks call it the same number of times. What is released by then ends
+  // first; everything else in flight is agreed on in the next epoch. The work ends in it, with its number (counts[0]);
+  // none may have joined, and ranks may have been lost. Never blocks. Throws std::invalid_argument (a static job;
+  // process sets of more than 1 MiB), ShutDown or PeerLost. Fails with Mismatch as rebuild() does.
+  std::shared_ptr<Work> grow();
+  // This rank, which has joined, has the state of the others now: it counts from here on as the others do. text: for
+  // the job's story.
+  void synced(const std::string& text);
+
   // Registers an operation or a codec under its name (TensorSpec::custom_op, codec), before the first spec that names
   // it. All ranks register the same ones. Throws std::invalid_argument.
   void register_op(CustomOp op);
@@ -194,12 +219,15 @@ class Session {
   std::uint64_t kernel_bytes_sent() const;
 
  private:
-  Session(const Config& config, const FirstLinks& first, Reconnect reconnect);
+  Session(const Config& config, const Config& started_as, const FirstLinks& first, Reconnect reconnect,
+          const std::string& terms = "");
   bool is_elastic() const { return config_.min_np > 0; }
+  std::shared_ptr<Work> request(TensorSpec spec);
   void check_device(const TensorSpec& spec);
   std::vector<std::shared_ptr<Work>> hand_over(TensorTable::Accepted accepted);
 
   const Config config_;
+  const Config started_as_;         // the same, but for a process that has yet to join
   const std::uint32_t generation_;  // fork_generation()
   const int pid_;
   Counters counters_;

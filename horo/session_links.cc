@@ -1,9 +1,35 @@
 #include "horo/session_links.h"
 
 #include <memory>
+#include <stdexcept>
 #include <utility>
 
+#include "horo/base/say.h"
+
 namespace horo {
+
+Config before_join(const Config& config) {
+  if (!config.joins) return config;
+  Config alone = config;
+  alone.rank = alone.local_rank = 0;
+  alone.size = alone.local_size = 1;
+  alone.min_np = 0;
+  alone.guard_fd = -1;
+  alone.joins = false;
+  alone.timeline.clear();
+  return alone;
+}
+
+std::unique_ptr<Timeline> timeline_for(const Config& config) {
+  auto timeline = std::make_unique<Timeline>();
+  if (config.timeline.empty()) return timeline;
+  try {
+    timeline->start(timeline_path(config.timeline, config.rank), config.rank, config.size);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(say("HORO_TIMELINE=", config.timeline, ": rank ", config.rank, ": ", error.what()));
+  }
+  return timeline;
+}
 
 // MPI is started once in a process, and an exchange of the caller may work only once.
 Reconnect reconnect_by(const Config& config) {

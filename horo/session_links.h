@@ -1,5 +1,7 @@
-// How a session gets its links: by the method of its config, or from its caller.
+// How a session begins: what it takes from its config, and its links, by the method of its config or from its caller.
 #pragma once
+
+#include <memory>
 
 #include "horo/session.h"
 
@@ -7,6 +9,12 @@ namespace horo {
 
 inline constexpr std::uint32_t kFirstEpoch = 0;
 
+// Of a process that has yet to join a job: a world of its own, as the others do not call what it calls before. Else the
+// same.
+Config before_join(const Config& config);
+// The timeline of Config::timeline, which begins before the ranks connect: a file that cannot be written is an error of
+// this rank alone, std::invalid_argument.
+std::unique_ptr<Timeline> timeline_for(const Config& config);
 // The links of the first epoch. `config` and `exchange` outlive the returned function.
 FirstLinks first_links_by(const Config& config, const Exchange& exchange);
 // These links; the returned function is called once.

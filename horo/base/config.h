@@ -36,6 +36,7 @@ struct Config {
   std::uint32_t incarnation = 0;  // HORO_INCARNATION (default: how often the launcher has started the ranks again)
   int min_np = 0;                 // HORO_MIN_NP: an elastic job goes on with so many ranks; 0: a static job
   int guard_fd = -1;              // HORO_GUARD_FD: socket to the guard of an elastic job; -1: none
+  bool joins = false;             // HORO_JOINS: this process was started for a job that runs, and is to join it
   Launcher launcher;
   MeetBy meet_by = MeetBy::kAddr;
 

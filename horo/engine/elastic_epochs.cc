@@ -11,6 +11,7 @@
 #include "horo/base/log.h"
 #include "horo/base/say.h"
 #include "horo/engine/engine.h"
+#include "horo/engine/views.h"
 #include "ring/shm/arena.h"
 
 namespace horo {
@@ -18,46 +19,13 @@ namespace {
 
 // A rank that has left may have delivered a collective that this rank is about to deliver; no new epoch is needed then.
 constexpr std::chrono::milliseconds kLeftPatience{100};
-constexpr std::chrono::milliseconds kInstallTimeout{5'000};
 constexpr std::chrono::seconds kWaitForView{1};
-
-// By rank. A member without a card gives an empty one, which cannot be read.
-std::vector<Card> cards_in(const View& view) {
-  std::vector<Card> cards;
-  for (const MemberId member : view.members) {
-    const auto found = view.cards.find(member);
-    cards.push_back(found == view.cards.end() ? Card() : found->second);
-  }
-  return cards;
-}
-
-// The settings of a member in this epoch. Its secret is the key of its connections. Local ranks never change.
-Config config_in(const Membership& membership, const View& view, const Config& config) {
-  Config own = config;
-  own.rank = membership.rank;
-  own.size = membership.size();
-  own.local_size = own.size == 1 ? 1 : local_size_in(cards_in(view), own.rank);
-  own.key = view.secret;
-  own.start_timeout = std::min(own.start_timeout, kInstallTimeout);
-  return own;
-}
-
-std::optional<MemberId> member_at(const std::vector<MemberId>& members, int rank) {
-  if (rank < 0 || static_cast<std::size_t>(rank) >= members.size()) return std::nullopt;
-  return members[static_cast<std::size_t>(rank)];
-}
-
-Membership membership_in(const View& view, MemberId id) {
-  const auto found = std::find(view.members.begin(), view.members.end(), id);
-  if (found == view.members.end()) throw std::runtime_error("the view of the next epoch has no place for this rank");
-  return {view.epoch, view.members, static_cast<int>(found - view.members.begin())};
-}
 
 }  // namespace
 
 ElasticEpochs::ElasticEpochs(Engine& engine)
     : engine_(engine), guard_(engine.config_.guard_fd, [this] { on_guard_message(); }) {
-  if (engine.config_.size > 1) open_door_ = doors_of(engine.config_);
+  open_door_ = doors_of(engine.config_);
 }
 
 void ElasticEpochs::wake() noexcept {
@@ -75,34 +43,51 @@ FailurePtr ElasticEpochs::loss(const std::string& text) const {
 }
 
 // A member that misses another one before the first epoch begins asks for a view, as it does later.
-void ElasticEpochs::join(const FirstLinks& first) {
-  const Membership all = first_membership(engine_.config_);
-  for (std::optional<View> view;;) {
+void ElasticEpochs::join(const FirstLinks& first, const std::string& terms) {
+  std::optional<View> view;
+  if (engine_.config_.joins) {
+    guard_.send(Ready{terms, make_card()});
+    fail_point("join.ready");
+    view = next_view();
+    fail_point("join.view");
+  }
+  while (true) {
     const std::uint32_t epoch = view ? view->epoch : 0;
-    const IsCancelled is_cancelled = [this, epoch] { return guard_.has_ended(epoch); };
     try {
-      const Membership membership = view ? membership_in(*view, all.members[static_cast<std::size_t>(all.rank)]) : all;
-      const Config config = view ? config_in(membership, *view, engine_.config_) : engine_.config_;
-      Links links = view ? connect_to(*view, config, is_cancelled) : first(is_cancelled);
-      engine_.epoch_ = std::make_shared<EpochState>(membership, config, std::move(links));
-      fail_point("start.connected");
-      engine_.begin_lanes(epoch);
-      engine_.publish(agree(engine_.epoch_));
-      engine_.wake();  // for messages of the guard that came before, and for the first report
-      fail_point("start.agreed");
-      if (view) {
-        const std::vector<int> rank_of = all.ranks_in(membership);
-        engine_.tensor_table_.begin_epoch({epoch, engine_.rank(), membership.size(), rank_of, view->reason});
-        engine_.tensor_table_.see(epoch);
-      }
+      enter_first(view, first);
       return guard_.send(Installed{epoch});
     } catch (const PeerLost& lost) {
-      Frozen frozen{epoch, {}, member_at(view ? view->members : all.members, lost.origin()), lost.what()};
+      const std::vector<MemberId> members = view ? view->members : first_membership(engine_.config_).members;
+      Frozen frozen{epoch, {}, member_at(members, lost.origin()), lost.what()};
       frozen.card = make_card();
       guard_.send(frozen);
     }
     view = next_view();
   }
+}
+
+void ElasticEpochs::enter_first(const std::optional<View>& view, const FirstLinks& first) {
+  const std::uint32_t epoch = view ? view->epoch : 0;
+  const bool joins = engine_.config_.joins;
+  const IsCancelled is_cancelled = [this, epoch] { return guard_.has_ended(epoch); };
+  const auto id = static_cast<MemberId>(engine_.config_.rank);
+  const Membership membership = view ? membership_in(*view, id) : first_membership(engine_.config_);
+  const Config config = view ? config_in(membership, *view, engine_.config_) : engine_.config_;
+  if (view && !view->sets.empty()) joined_ = decode_join_state(view->sets);
+  Links links = view ? connect_to(*view, config, is_cancelled) : first(is_cancelled);
+  engine_.epoch_ = joins ? std::make_shared<EpochState>(membership, config, std::move(links), joined_)
+                         : std::make_shared<EpochState>(membership, config, std::move(links));
+  fail_point("start.connected");
+  engine_.begin_lanes(epoch);
+  engine_.publish(agree(engine_.epoch_));
+  engine_.wake();  // for messages of the guard that came before, and for the first report
+  fail_point("start.agreed");
+  if (!view) return;
+  RankChange change{epoch, engine_.rank(), membership.size(), {}, view->reason};
+  if (joins) return engine_.tensor_table_.join(change, joined_, membership.members);
+  change.rank_of = first_membership(engine_.config_).ranks_in(membership);
+  engine_.tensor_table_.begin_epoch(change);
+  engine_.tensor_table_.see(epoch);
 }
 
 // The guard may end an epoch while its members still agree on their settings.
@@ -237,12 +222,9 @@ void ElasticEpochs::freeze(int origin, const std::string& why, bool is_own) noex
   } catch (...) {
     is_whole = false;
   }
-  frozen_ = true;
-  engine_.set_between_epochs(true);
-  engine_.stop_timers();
+  wait_frozen();
   engine_.abort_epoch(origin, why);
   engine_.epoch_->lanes->join();
-  is_settled_ = false;
   try {
     if (!is_whole) throw std::bad_alloc();
     const auto lost = is_own ? member_at(engine_.epoch_->membership.members, origin) : std::nullopt;
@@ -250,10 +232,43 @@ void ElasticEpochs::freeze(int origin, const std::string& why, bool is_own) noex
     log_info(say("rank ", engine_.rank(), " is frozen in epoch ", engine_.epoch_->membership.epoch, ": ", why));
   } catch (...) {
     const FailurePtr failure = failure_in_freeze();
-    leave({true, failure->text});
+    guard_.send(Leave{true, failure->text});
     engine_.tensor_table_.close(failure);
     end();
   }
+}
+
+void ElasticEpochs::wait_frozen() {
+  frozen_ = true;
+  is_settled_ = false;
+  engine_.set_between_epochs(true);
+  engine_.stop_timers();
+}
+
+// A rank that is lost meanwhile does not let the others come to the border, so the guard asks them to freeze.
+void ElasticEpochs::stop_at_border() {
+  fail_point("border.released");
+  const Item request = *std::exchange(engine_.rebuild_, std::nullopt);
+  EpochState& epoch = *engine_.epoch_;
+  bool has_ended = false;
+  const bool is_drained = epoch.lanes->drain([&] {
+    engine_.look_for_pause(Clock::now());
+    if (has_ended || !guard_.has_ended(epoch.membership.epoch)) return;
+    has_ended = true;
+    engine_.abort_epoch(-1, "a rank was lost before the border");
+  });
+  if (!is_drained) return;  // Engine::check_lanes() has the failure, or the guard's message is here
+  fail_point("border.drained");
+  engine_.finish_devices();
+  engine_.leave_epoch();
+  fail_point("border.left");
+  wait_frozen();
+  epoch.lanes->stop();
+  epoch.lanes->join();
+  border_ = request;
+  is_border_done_ = false;
+  report_frozen(epoch.membership.epoch, "ranks join", std::nullopt);
+  log_info(say("rank ", engine_.rank(), " is at the border of epoch ", epoch.membership.epoch));
 }
 
 // Called in a catch block.
@@ -293,6 +308,8 @@ void ElasticEpochs::report_frozen(std::uint32_t epoch, const std::string& why, s
     frozen.applied = effects.applied;
     frozen.forgotten = effects.forgotten;
     frozen.effects = std::move(effects.effects);
+    frozen.at_border = border_.has_value();
+    if (border_) frozen.sets = encode(engine_.tensor_table_.for_joiners(engine_.epoch_->membership.members));
   }
   frozen.card = make_card();
   fail_point("engine.stopped");
@@ -323,30 +340,38 @@ void ElasticEpochs::settle(const ProgressOf& progress, const Effects& missed) {
   });
 }
 
-// The first rank of the last epoch that is not in the next one; -1: none.
-int ElasticEpochs::lost_rank(const std::vector<int>& rank_of) {
-  const auto lost = std::find(rank_of.begin(), rank_of.end(), -1);
-  return lost == rank_of.end() ? -1 : static_cast<int>(lost - rank_of.begin());
-}
-
+// The request for the growth is done if all members have left the epoch there. Else it is in flight on all of them, and
+// runs again.
 void ElasticEpochs::install(const View& view) {
   fail_point("engine.view");
   settle(view.progress, view.effects);
+  if (view.at_border) is_border_done_ = true;
+  if (!is_border_done_) border_.reset();
   fail_point("engine.settled");
   try {
     const std::shared_ptr<EpochState> next = connect(view);
     fail_point("engine.connected");
     const Topology topology = agree(next);
     fail_point("engine.agreed");
-    const std::vector<int> rank_of = engine_.epoch_->membership.ranks_in(next->membership);
+    RankChange change{view.epoch, next->config.rank, next->config.size, {}, view.reason};
+    change.rank_of = engine_.epoch_->membership.ranks_in(next->membership);
+    const auto stay = std::ranges::count_if(change.rank_of, [](int rank) { return rank >= 0; });
+    change.has_joined = stay < change.size;
     engine_.enter_epoch(next);
-    lost_rank_ = lost_rank(rank_of);
+    lost_rank_ = first_lost(change.rank_of);
     if (std::exchange(has_nccl_error_, false) && lost_rank_ < 0) engine_.counters_.add_nccl_error();
     lost_reason_ = view.reason;
-    const auto over =
-        engine_.tensor_table_.begin_epoch({view.epoch, engine_.rank(), next->config.size, rank_of, view.reason});
+    const std::shared_ptr<Work> border = border_ ? border_->work : nullptr;
+    border_.reset();
+    const std::vector<Item> over = engine_.tensor_table_.begin_epoch(change, border.get());
     engine_.publish(topology);  // after the tensor table knows the epoch
-    for (const Item& failed : over) failed.work->fail(engine_.failure_of(lost_rank_, view.reason));
+    for (const Item& item : over) {
+      if (item.work == border) continue;
+      item.work->fail(engine_.failure_of(lost_rank_, view.reason));
+    }
+    Outcome outcome;
+    outcome.counts = {view.epoch};
+    if (border) border->finish(std::move(outcome));
     frozen_ = false;
     engine_.set_between_epochs(false);
     guard_.send(Installed{view.epoch});
@@ -365,10 +390,6 @@ std::shared_ptr<EpochState> ElasticEpochs::connect(const View& view) {
   const auto is_cancelled = [this, &view] { return guard_.has_ended(view.epoch) || engine_.is_leaving(); };
   Links links = connect_to(view, config, is_cancelled);
   return std::make_shared<EpochState>(membership, config, std::move(links), *engine_.epoch_);
-}
-
-void ElasticEpochs::leave(const Leave& message) noexcept {
-  guard_.send(message);
 }
 
 }  // namespace horo

@@ -1,5 +1,5 @@
-// ElasticEpochs: what the engine does in an elastic job. It freezes the epoch when a rank is lost, and installs the next
-// one when the guard's view has come. docs/protocol.md has the protocol.
+// ElasticEpochs: what the engine does in an elastic job. It freezes the epoch when a rank is lost, and installs the
+// next one when the guard's view has come. docs/protocol.md has the protocol.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include "horo/base/mutex.h"
 #include "horo/base/time.h"
 #include "horo/engine/epoch_state.h"
+#include "horo/tensors/item.h"
 #include "horo/topology.h"
 #include "ring/links.h"
 
@@ -35,12 +36,14 @@ class ElasticEpochs {
   // Whether this rank waits for a view.
   bool is_frozen() const noexcept { return frozen_; }
   void wake() noexcept;
-  void leave(const Leave& message) noexcept;
+  void tell(const MemberMessage& message) noexcept { guard_.send(message); }
+  std::vector<MemberId> joiners() { return guard_.joiners(); }  // see Session::joiners
 
   // ---- The first epoch.
 
-  // Blocks until this rank runs in an epoch. Throws PeerLost if it was evicted or the guard has ended.
-  void join(const FirstLinks& first);
+  // Blocks until this rank runs in an epoch. Throws PeerLost if it was evicted or the guard has ended. terms: of a
+  // process that was started for a job that runs (Config::joins).
+  void join(const FirstLinks& first, const std::string& terms);
 
   // ---- The engine's thread.
 
@@ -52,6 +55,8 @@ class ElasticEpochs {
   // No buffer is in use after this, and what is complete here does not change any more. is_own: this rank misses
   // `origin` itself. A report of what another rank told would blame the wrong link.
   void freeze(int origin, const std::string& why, bool is_own) noexcept;
+  // A growth is released: all ranks leave the epoch at this place of the stream, and wait for the next one.
+  void stop_at_border();
   // The engine has entered an epoch.
   void begin_epoch();
   // Why works of ranks that were lost fail.
@@ -63,6 +68,8 @@ class ElasticEpochs {
  private:
   void on_guard_message();
   Topology agree(const std::shared_ptr<EpochState>& next);
+  void enter_first(const std::optional<View>& view, const FirstLinks& first);
+  void wait_frozen();
   void end() noexcept;
   View next_view();
   void take(const Freeze& freeze);
@@ -82,7 +89,6 @@ class ElasticEpochs {
   void settle(const ProgressOf& progress, const Effects& effects);
   void install(const View& view);
   std::shared_ptr<EpochState> connect(const View& view);
-  static int lost_rank(const std::vector<int>& rank_of);
 
   Engine& engine_;
   bool is_settled_ = false;              // frozen, and the view after the frozen epoch has come
@@ -93,6 +99,9 @@ class ElasticEpochs {
   int lost_rank_ = -1;           // by the numbers of the last epoch
   std::string lost_reason_;      // why that epoch ended
   bool has_nccl_error_ = false;  // in this epoch, on this rank
+  std::optional<Item> border_;   // frozen: the request for the growth at which this rank has left the epoch
+  bool is_border_done_ = false;  // all members of the view had left it there
+  JoinState joined_;             // of a rank that joins
   Mutex mutex_;
   std::shared_ptr<EpochState> installing_ GUARDED_BY(mutex_);  // in the startup agreement
   std::atomic<bool> frozen_ = false;                           // written by the engine's thread, orders nothing

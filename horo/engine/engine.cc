@@ -21,22 +21,22 @@ constexpr std::chrono::microseconds kQuiet{250};
 
 }  // namespace
 
-Engine::Engine(const Config& config, const FirstLinks& first, Reconnect reconnect, const EngineContext& context)
+Engine::Engine(const Config& config, const Start& how, const EngineContext& context)
     : config_(config),
       tensor_table_(context.tensor_table),
       counters_(context.counters),
       registry_(context.registry),
       callers_(context.callers),
       timeline_(context.timeline),
-      reconnect_(std::move(reconnect)),
+      reconnect_(how.reconnect),
       no_memory_(peer_lost(config_.rank, "rank " + std::to_string(config_.rank) + ": " + out_of_memory()->text)) {
   if (config.guard_fd >= 0) {
     if (config.min_np == 0)
       throw std::invalid_argument("HORO_GUARD_FD is set and HORO_MIN_NP is 0: expected 1 or more");
     elastic_ = std::make_unique<ElasticEpochs>(*this);
-    elastic_->join(first);
+    elastic_->join(how.first, how.terms);
   } else {
-    start(first);
+    start(how.first);
   }
   thread_ = start_thread("horo engine", [this] { loop(); });
 }
@@ -93,10 +93,6 @@ void Engine::wake_epoch() noexcept {
   if (const std::shared_ptr<EpochState> epoch = pin()) epoch->links.control->wake();
 }
 
-std::optional<TimePoint> Engine::notice() {
-  return elastic_ ? elastic_->notice() : std::nullopt;
-}
-
 void Engine::prepack(FilledPlan filled) {
   const std::shared_ptr<EpochState> epoch = pin();
   if (epoch->lanes) epoch->lanes->prepack(std::move(filled));
@@ -105,7 +101,7 @@ void Engine::prepack(FilledPlan filled) {
 void Engine::abort(const std::string& reason, const std::string& failure) {
   std::string mine = reason;  // allocated before the abort is sent: the other ranks must not end alone
   const std::shared_ptr<EpochState> epoch = pin();
-  if (elastic_) elastic_->leave({true, reason, failure});
+  tell(Leave{true, reason, failure});
   epoch->links.control->abort(epoch->config.rank, reason);
   {
     MutexLock lock(mutex_);
@@ -213,7 +209,8 @@ void Engine::leave_in_order() {
   const FailurePtr failure = shut_down("horo was shut down before this collective ended");
   const std::string text = "rank " + std::to_string(rank()) + " shut down";
   fail_point("shutdown.begun");
-  if (elastic_) elastic_->leave({false, elastic_->knows_notice() ? kDrained : "", "", leaves_with_process()});
+  const bool is_drained = elastic_ && elastic_->knows_notice();
+  tell(Leave{false, is_drained ? kDrained : "", "", leaves_with_process()});
   fail_point("shutdown.left");
   const bool in_flight = tensor_table_.close(failure);
   if (is_frozen()) return fail_works();
@@ -248,7 +245,7 @@ void Engine::run_iteration() {
   if (elastic_) elastic_->check_left(now);
   publish_ready_times();
   if (!ended_ && !is_frozen()) run_coordinator(now);
-  if (!ended_ && rebuild_) rebuild();
+  if (!ended_ && rebuild_) elastic_ ? elastic_->stop_at_border() : rebuild();
 }
 
 void Engine::run_coordinator(TimePoint now) {
@@ -381,7 +378,7 @@ void Engine::lose(int origin, const std::string& why, bool is_own) noexcept {
 // runs once, and waiting callers have no other way to return.
 void Engine::end_epoch(int origin, const std::string& why) noexcept {
   if (ended_) return;
-  if (elastic_) elastic_->leave({true, why});
+  tell(Leave{true, why});
   ended_ = true;
   reserve_.reset();
   stop_timers();

@@ -44,9 +44,14 @@ struct EngineContext {
 
 class Engine {
  public:
+  struct Start {
+    FirstLinks first;
+    Reconnect reconnect;
+    std::string terms = {};  // of a process that joins a running job
+  };
   // Blocks until the startup agreement with all ranks. Throws std::invalid_argument if their settings differ, or
   // PeerLost. In an elastic job (Config::guard_fd) it goes on with the ranks that are left.
-  Engine(const Config& config, const FirstLinks& first, Reconnect reconnect, const EngineContext& context);
+  Engine(const Config& config, const Start& how, const EngineContext& context);
   ~Engine();
 
   // ---- Any thread.
@@ -70,7 +75,14 @@ class Engine {
   void abort(const std::string& reason, const std::string& failure);
   // See Coordinator::ready_times; empty after leave(). Blocks until the next iteration of the engine.
   std::vector<ReadyTime> ready_times();
-  std::optional<TimePoint> notice();  // see Session::notice
+  std::optional<TimePoint> notice() { return elastic_ ? elastic_->notice() : std::nullopt; }  // see Session::notice
+  bool can_grow() const { return elastic_ != nullptr; }
+  // See Session::joiners.
+  std::vector<MemberId> joiners() { return elastic_ ? elastic_->joiners() : std::vector<MemberId>(); }
+  // The guard of an elastic job.
+  void tell(const MemberMessage& message) noexcept {
+    if (elastic_) elastic_->tell(message);
+  }
   StallDiagnosis& stall_diagnosis() { return stall_diagnosis_; }
   // Leaves the world in good order and ends the thread. Returns when it has ended, to every caller. with_process: see
   // Session::shutdown; that of the first caller counts.

@@ -13,6 +13,7 @@
 #include "horo/base/log.h"
 #include "horo/base/say.h"
 #include "horo/base/settings.h"
+#include "horo/base/version.h"
 #include "horo/base/wire.h"
 #include "ring/group.h"
 #include "ring/group/link_costs.h"
@@ -147,6 +148,13 @@ bool are_checksums_expensive(const StartupAgreement& found, const Config& config
 }
 
 }  // namespace
+
+std::string terms_of(const Config& config) {
+  std::string terms = std::string("horo=") + kVersion + "\n";
+  for (const Setting* setting : compared_settings())
+    terms += std::string(setting->name) + "=" + value_in(config, *setting) + "\n";
+  return terms;
+}
 
 StartupAgreement compare_settings(const Links& links, const Config& config, Counters& counters) {
   std::vector<int> world(static_cast<std::size_t>(config.size));

@@ -30,7 +30,8 @@ std::vector<std::byte> encode(const JoinState& state);
 // Throws ProtocolError for anything that encode() does not write.
 JoinState decode_join_state(std::span<const std::byte> bytes);
 
-// The set among the members of the next epoch: their ranks, ascending. Empty: it has lost a member, and does not shrink.
+// The set among the members of the next epoch: their ranks, ascending. Empty: it has lost a member, and does not
+// shrink.
 std::vector<int> ranks_of(const JoinState::Set& set, std::span<const std::uint32_t> members);
 
 }  // namespace horo

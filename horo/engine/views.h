@@ -1,0 +1,24 @@
+// What a view of the guard means for a member that enters its epoch.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "elastic/messages.h"
+#include "horo/base/config.h"
+#include "horo/engine/epoch_state.h"
+
+namespace horo {
+
+// By rank. A member without a card gives an empty one, which cannot be read.
+std::vector<Card> cards_in(const View& view);
+// The settings of a member in this epoch. Its secret is the key of its connections. Local ranks never change.
+Config config_in(const Membership& membership, const View& view, const Config& config);
+// Throws std::runtime_error if it is not one of them.
+Membership membership_in(const View& view, MemberId id);
+// The first rank of the last epoch that is not in the next one; -1: none.
+int first_lost(const std::vector<int>& rank_of);
+// Nothing: no such rank.
+std::optional<MemberId> member_at(const std::vector<MemberId>& members, int rank);
+
+}  // namespace horo
