@@ -163,7 +163,7 @@ std::string lost_head(const std::string& name, const std::string& of_set) {
 }
 
 std::string lost_text() {
-  return "a rank was lost while it was in flight, and it cannot run again among the others: it names ranks that are "
+  return "the ranks changed while it was in flight, and it cannot run again among those of now: it names ranks that are "
          "lost "
          "or have another number now, or its parts depend on the number of ranks. Submit it again";
 }

@@ -224,7 +224,7 @@ std::shared_ptr<Work> Session::grow() {
   check_process();
   const std::string rank = "rank " + std::to_string(config_.rank);
   if (!engine_->can_grow()) throw std::invalid_argument("grow: " + rank + " is in a static job, which has no joiners");
-  if (encode(tensor_table_->for_joiners(engine_->members(UINT32_MAX))).size() > kMaxSetState) {
+  if (encode(tensor_table_->for_joiners(engine_->members(UINT32_MAX), UINT32_MAX)).size() > kMaxSetState) {
     throw std::invalid_argument("grow: " + rank + " has process sets of more than " + std::to_string(kMaxSetState) +
                                 " bytes, more than a rank that joins can be told: use fewer process sets");
   }

@@ -309,7 +309,10 @@ void ElasticEpochs::report_frozen(std::uint32_t epoch, const std::string& why, s
     frozen.forgotten = effects.forgotten;
     frozen.effects = std::move(effects.effects);
     frozen.at_border = border_.has_value();
-    if (border_) frozen.sets = encode(engine_.tensor_table_.for_joiners(engine_.epoch_->membership.members));
+    if (border_) {
+      const auto& members = engine_.epoch_->membership.members;
+      frozen.sets = encode(engine_.tensor_table_.for_joiners(members, border_->submission.key));
+    }
   }
   frozen.card = make_card();
   fail_point("engine.stopped");

@@ -49,16 +49,17 @@ void NameTable::reset_unnamed(std::uint32_t set) {
   std::erase_if(unnamed_, [set](const auto& entry) { return std::get<0>(entry.first) == set; });
 }
 
-std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> NameTable::unnamed_of_world() const {
+std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> NameTable::unnamed_of_world(Key border) const {
   std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> calls;
   for (const auto& [kind, count] : unnamed_) {
     const auto& [set, channel, name] = kind;
     if (set != 0) continue;
     std::uint64_t over = count;
-    const auto is_in_flight = [&, this](std::uint64_t number) {
+    const auto is_in_flight = [&](std::uint64_t number) {
       const auto found = names_.find({set, channel, name + "#" + std::to_string(number)});
-      return found != names_.end() &&
-             std::ranges::any_of(found->second.keys, [this](Key key) { return records_[key].is_in_flight(); });
+      return found != names_.end() && std::ranges::any_of(found->second.keys, [&](Key key) {
+               return key != border && records_[key].is_in_flight();
+             });
     };
     while (over > 0 && is_in_flight(over - 1)) --over;
     calls.emplace(std::pair(channel, name), over);

@@ -122,8 +122,8 @@ class TensorTable {
   std::vector<Item> begin_epoch(const RankChange& change, const Work* border = nullptr);
   // Begins the first epoch of a rank that joins a running job, and has made no call. members: MemberIds, by rank.
   void join(const RankChange& change, const JoinState& state, std::span<const std::uint32_t> members);
-  // What a rank that joins now gets.
-  JoinState for_joiners(std::span<const std::uint32_t> members) const;
+  // What a rank that joins at this border gets.
+  JoinState for_joiners(std::span<const std::uint32_t> members, Key border) const;
 
   // Submitted and not ended; of issued Works too, in a static job.
   bool has_in_flight();

@@ -173,10 +173,10 @@ void TensorTable::join(const RankChange& change, const JoinState& state, std::sp
   tensors_.set_unnamed_of_world(state.unnamed);
 }
 
-JoinState TensorTable::for_joiners(std::span<const std::uint32_t> members) const {
+JoinState TensorTable::for_joiners(std::span<const std::uint32_t> members, Key border) const {
   MutexLock lock(mutex_);
   JoinState state = sets_.for_joiners(members);
-  state.unnamed = tensors_.unnamed_of_world();
+  state.unnamed = tensors_.unnamed_of_world(border);
   return state;
 }
 
