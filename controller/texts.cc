@@ -163,9 +163,8 @@ std::string lost_head(const std::string& name, const std::string& of_set) {
 }
 
 std::string lost_text() {
-  return "the ranks changed while it was in flight, and it cannot run again among those of now: it names ranks that are "
-         "lost "
-         "or have another number now, or its parts depend on the number of ranks. Submit it again";
+  return "the ranks changed while it was in flight, and it cannot run again among those of now: it names ranks that "
+         "are lost or have another number now, or its parts depend on the number of ranks. Submit it again";
 }
 
 std::string joined_text(const TensorSpec& spec, const std::vector<int>& joined, const std::string& of_set) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <new>
+#include <numeric>
 
 #include "horo/base/check.h"
 #include "horo/base/error.h"
@@ -30,9 +31,9 @@ void prepack_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
   }
 }
 
-void check_terms(const std::string& terms) {
+const std::string& checked(const std::string& terms) {
   constexpr std::size_t kMost = kMaxTerms - (64 << 10);  // the rest: settings
-  if (terms.size() <= kMost) return;
+  if (terms.size() <= kMost) return terms;
   throw std::invalid_argument("the terms of ranks that join have " + std::to_string(terms.size()) +
                               " bytes, at most " + std::to_string(kMost) + " are allowed");
 }
@@ -47,14 +48,8 @@ Session::Session(const Config& config, const Exchange& exchange)
 Session::Session(const Config& config, Links links, Reconnect reconnect)
     : Session(config, config, given(std::move(links)), std::move(reconnect)) {}
 
-std::unique_ptr<Session> Session::join(const Config& config, const std::string& terms) {
-  if (!config.joins || config.guard_fd < 0 || config.min_np == 0) {
-    throw std::invalid_argument("join: rank " + std::to_string(config.rank) +
-                                " was not started by horo run to join a job that runs (HORO_JOINS)");
-  }
-  check_terms(terms);
-  return std::unique_ptr<Session>(new Session(config, config, nullptr, nullptr, terms_of(config) + terms));
-}
+Session::Session(const Config& config, const JoinTerms& terms)
+    : Session(checked_to_join(config), config, nullptr, nullptr, terms_of(config) + checked(terms.text)) {}
 
 Session::Session(const Config& config, const Config& started_as, const FirstLinks& first, Reconnect reconnect,
                  const std::string& terms)
@@ -107,7 +102,7 @@ const Counters& Session::counters() const {
 
 Topology Session::topology() const {
   check_process();
-  if (started_as_.joins && !config_.joins) {
+  if (has_yet_to_join()) {
     const Config& c = started_as_;
     return {c.rank, c.size, c.local_rank, c.local_size, 0, 1, 0, c.min_np};
   }
@@ -116,6 +111,11 @@ Topology Session::topology() const {
 
 std::vector<std::uint32_t> Session::members() const {
   check_process();
+  if (has_yet_to_join()) {
+    std::vector<std::uint32_t> ids(static_cast<std::size_t>(started_as_.size));
+    std::iota(ids.begin(), ids.end(), 0U);
+    return ids;
+  }
   return engine_->members(is_elastic() ? tensor_table_->seen_epoch() : UINT32_MAX);
 }
 
@@ -211,8 +211,7 @@ std::shared_ptr<Work> Session::rebuild() {
 
 void Session::can_grow(const std::string& terms) {
   check_process();
-  check_terms(terms);
-  engine_->tell(CanGrow{terms_of(config_) + terms});
+  engine_->tell(CanGrow{terms_of(config_) + checked(terms)});
 }
 
 std::vector<std::uint32_t> Session::joiners() const {

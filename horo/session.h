@@ -38,6 +38,11 @@ struct Unit {
   std::vector<Submission> submissions;
 };
 
+// What a process that joins a job has in common with its ranks, besides the settings: lines "name=value".
+struct JoinTerms {
+  std::string text;
+};
+
 // Any thread may call any function, except for the destructor, which must be the last call. A process may have several
 // sessions (ranks as threads). Works must not be waited for after the destructor. In a child process that was forked
 // from the session's process, every call throws ShutDown and has no effect, and the destructor has no effect.
@@ -53,14 +58,16 @@ class Session {
   Session(const Config& config, Links links, Reconnect reconnect = nullptr);
   // A process that `horo run` has started for an elastic job that runs (Config::joins) joins it: blocks until the ranks
   // of the job have come to a border (grow()) and this rank is one of them. It is ready for work from then on: all that
-  // the others would have to wait for is done before the call. terms: lines "name=value" that are the same on all ranks
-  // (can_grow()), besides the settings. Throws PeerLost (the job has ended, or refuses this rank, with the reason) or
+  // the others would have to wait for is done before the call. terms: see can_grow(). Throws PeerLost (the job has ended, or refuses this rank, with the reason) or
   // std::invalid_argument. Until then such a process has a session of one rank, for what its script does before: its
   // Topology has the rank and the size that it would have, and its collectives have this rank alone.
-  static std::unique_ptr<Session> join(const Config& config, const std::string& terms);
+  Session(const Config& config, const JoinTerms& terms);
   ~Session();  // shutdown()
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
+
+  // This process was started to join a job, and has not: this session is not one of the job.
+  bool has_yet_to_join() const { return started_as_.joins && !config_.joins; }
 
   // False in a forked child; check_process() throws ShutDown there.
   bool is_here() const;

@@ -20,6 +20,12 @@ Config before_join(const Config& config) {
   return alone;
 }
 
+const Config& checked_to_join(const Config& config) {
+  if (config.joins && config.guard_fd >= 0 && config.min_np > 0) return config;
+  throw std::invalid_argument("join: rank " + std::to_string(config.rank) +
+                              " was not started by horo run to join a job that runs (HORO_JOINS)");
+}
+
 std::unique_ptr<Timeline> timeline_for(const Config& config) {
   auto timeline = std::make_unique<Timeline>();
   if (config.timeline.empty()) return timeline;

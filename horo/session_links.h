@@ -12,6 +12,8 @@ inline constexpr std::uint32_t kFirstEpoch = 0;
 // Of a process that has yet to join a job: a world of its own, as the others do not call what it calls before. Else the
 // same.
 Config before_join(const Config& config);
+// Throws std::invalid_argument unless this process was started to join a job.
+const Config& checked_to_join(const Config& config);
 // The timeline of Config::timeline, which begins before the ranks connect: a file that cannot be written is an error of
 // this rank alone, std::invalid_argument.
 std::unique_ptr<Timeline> timeline_for(const Config& config);

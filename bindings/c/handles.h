@@ -17,6 +17,7 @@
 
 struct horo_session {
   explicit horo_session(const horo::Config& config, const horo::Exchange& exchange = {}) : session(config, exchange) {}
+  horo_session(const horo::Config& config, const horo::JoinTerms& terms) : session(config, terms) {}
 
   // One of several concurrent threads shuts down, and the others wait for it. (std::call_once uses thread-local
   // variables of the C++ library; a library that uses those cannot be loaded late, when the loader has little room left

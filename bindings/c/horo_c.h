@@ -9,6 +9,7 @@
 #define HORO_C_H
 
 #include "horo_c/custom.h"
+#include "horo_c/grow.h"
 #include "horo_c/memory.h"
 #include "horo_c/observe.h"
 #include "horo_c/round.h"

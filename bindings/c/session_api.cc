@@ -108,6 +108,15 @@ horo_session* horo_init_exchange(const char* const* settings, size_t count, horo
   return session;
 }
 
+horo_session* horo_init_join(const char* const* settings, size_t count, const char* terms) {
+  horo_session* session = nullptr;
+  guarded([&]() -> std::int32_t {
+    session = new horo_session(config_with(settings, count, false), horo::JoinTerms{terms == nullptr ? "" : terms});
+    return HORO_OK;
+  });
+  return session;
+}
+
 int32_t horo_shutdown(horo_session* session) {
   return guarded([&]() -> std::int32_t {
     checked(session).shut_down(false);

@@ -115,8 +115,8 @@ class Grow : public testing::Test {
     config.joins = true;
     config.guard_fd = guard_.add(id);
     joiners_.push_back(std::async(std::launch::async, [config, body] {
-      const std::unique_ptr<Session> session = Session::join(config, "model=a\n");
-      body(*session);
+      Session session(config, JoinTerms{"model=a\n"});
+      body(session);
     }));
     return guard_.receive<Ready>(id);
   }
@@ -309,7 +309,7 @@ TEST_F(Grow, TheGuardTellsWhichAreReadyAndRefusesOthersWithAReason) {
         config.joins = true;
         config.guard_fd = guard_.add(1);
         guard_.send(1, Evicted{"the model is another one"});
-        EXPECT_THAT([&] { Session::join(config, "model=a\n"); },
+        EXPECT_THAT([&] { Session(config, JoinTerms{"model=a\n"}); },
                     testing::ThrowsMessage<PeerLost>(HasSubstr("the model is another one")));
         const auto frozen = frozen_of(1);
         guard_.send(0, horo::Grow{{4, 7}});
@@ -326,13 +326,15 @@ TEST(BeforeTheJoin, AProcessHasASessionOfItsOwnAndIsNeverRankZero) {
   EXPECT_EQ(session.topology().rank, 4);
   EXPECT_EQ(session.topology().size, 5);
   EXPECT_EQ(session.topology().local_rank, 2);
+  EXPECT_THAT(session.members(), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_TRUE(session.has_yet_to_join());
   EXPECT_EQ(sum(session, "alone", 2), 2);
   EXPECT_THROW(session.grow(), std::invalid_argument);
   EXPECT_TRUE(session.joiners().empty());
 }
 
 TEST(BeforeTheJoin, AProcessThatHoroRunDidNotStartToJoinIsRefused) {
-  EXPECT_THAT([] { Session::join(Config(), ""); },
+  EXPECT_THAT([] { Session(Config(), JoinTerms()); },
               testing::ThrowsMessage<std::invalid_argument>(HasSubstr("HORO_JOINS")));
 }
 

@@ -228,6 +228,11 @@ QUICK = {
     "horo_get_set": (c_int32, [_SESSION, c_uint32, POINTER(SetInfo)]),
     "horo_join": (c_int64, [_SESSION, c_uint32]),
     "horo_rebuild": (c_int64, [_SESSION]),
+    "horo_has_yet_to_join": (c_int32, [_SESSION]),
+    "horo_can_grow": (c_int32, [_SESSION, c_char_p]),
+    "horo_get_joiners": (c_int32, [_SESSION, POINTER(c_uint32), c_size_t]),
+    "horo_grow": (c_int64, [_SESSION]),
+    "horo_synced": (c_int32, [_SESSION, c_char_p]),
     "horo_register_op": (c_int32, [_SESSION, c_char_p, POINTER(Op)]),
     "horo_register_codec": (c_int32, [_SESSION, c_char_p, POINTER(Codec)]),
     "horo_step_end": (c_int32, [_SESSION, c_uint32]),
@@ -241,6 +246,7 @@ QUICK = {
 }
 SLOW = {
     "horo_init": (c_void_p, [POINTER(c_char_p), c_size_t]),
+    "horo_init_join": (c_void_p, [POINTER(c_char_p), c_size_t, c_char_p]),
     "horo_init_exchange": (c_void_p, [POINTER(c_char_p), c_size_t, Exchange, c_void_p]),
     "horo_shutdown": (c_int32, [_SESSION]),
     "horo_shutdown_at_exit": (c_int32, [_SESSION]),

@@ -24,10 +24,12 @@ def error_of(status, pointer):
 
 
 class SessionStart:
-    """Runs horo_init in a separate thread, so that a signal can interrupt the caller while the ranks connect."""
+    """Runs horo_init, or horo_init_join, in a separate thread, so that a signal can interrupt the caller meanwhile."""
 
-    def __init__(self, settings, exchange):
+    def __init__(self, settings, exchange, terms=None):
+        """terms: of a process that joins a job; None: it does not."""
         self._settings = [encoded(line, "settings") for line in settings]
+        self._terms = None if terms is None else encoded(terms, "terms")
         self._exchange = None if exchange is None else foreign(exchange)
         self._lock = threading.Lock()
         self._abandoned = False
@@ -38,7 +40,9 @@ class SessionStart:
     def _run(self):
         lines = self._settings
         array = (ctypes.c_char_p * len(lines))(*lines)
-        if self._exchange is None:
+        if self._terms is not None:
+            pointer = slow.horo_init_join(array, len(lines), self._terms)
+        elif self._exchange is None:
             pointer = slow.horo_init(array, len(lines))
         else:
             pointer = slow.horo_init_exchange(array, len(lines), self._exchange, None)
