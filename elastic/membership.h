@@ -183,6 +183,9 @@ class JobMembership {
   void take(MemberId id, const Installed& message);
   void take(MemberId id, const Leave& message);
   void take(MemberId, const Report&) {}
+  void take(MemberId, const CanGrow&) {}
+  void take(MemberId, const Ready&) {}
+  void take(MemberId, const Synced&) {}
   void fail(MemberId id, const Leave& message);
   void take_back_leave(MemberId id, const Leave& message);
 
