@@ -13,8 +13,9 @@
 namespace horo {
 namespace {
 
-constexpr std::array<std::string_view, 11> kWords = {
-    "starting", "running", "installing", "frozen", "parked", "stopped", "left", "failed", "died", "evicted", "silent"};
+constexpr std::array<std::string_view, 13> kWords = {"starting", "running", "installing", "frozen", "parked",
+                                                     "stopped",  "left",    "failed",     "died",   "evicted",
+                                                     "silent",   "ready",   "joining"};
 constexpr std::size_t kMaxDetail = 4'096;  // bytes; longer texts are cut
 constexpr std::size_t kMemberBytes = 6;    // with an empty detail
 constexpr std::uint8_t kCanAnswer = 1, kIsOut = 2, kIsEvicted = 4, kIsJudged = 8, kHasRank = 16, kAllFlags = 31;
