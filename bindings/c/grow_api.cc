@@ -2,9 +2,25 @@
 #include <algorithm>
 
 #include "bindings/c/handles.h"
+#include "horo/state/transfer.h"
 
+using horo_c::check_struct;
 using horo_c::checked;
 using horo_c::guarded;
+using horo_c::thread_state;
+
+namespace {
+
+horo::NamedBuffer named(const horo_state_buffer& buffer) {
+  check_struct(&buffer, "horo_state_buffer");
+  const std::string name = buffer.name == nullptr ? "" : buffer.name;
+  if (buffer.data == nullptr && buffer.bytes > 0) {
+    throw std::invalid_argument("horo_transfer: the data of " + name + " is a null pointer");
+  }
+  return {name, buffer.form == nullptr ? "" : buffer.form, static_cast<std::byte*>(buffer.data), buffer.bytes};
+}
+
+}  // namespace
 
 int32_t horo_has_yet_to_join(horo_session* session) {
   return guarded([&]() -> std::int32_t { return checked(session).session.has_yet_to_join() ? 1 : 0; });
@@ -37,6 +53,21 @@ int64_t horo_grow(horo_session* session) {
 int32_t horo_synced(horo_session* session, const char* text) {
   return guarded([&]() -> std::int32_t {
     checked(session).session.synced(text == nullptr ? "" : text);
+    return HORO_OK;
+  });
+}
+
+int32_t horo_transfer(horo_session* session, const horo_state_buffer* buffers, size_t count, int32_t has_state,
+                      horo_transferred* moved) {
+  return guarded([&]() -> std::int32_t {
+    check_struct(moved, "horo_transferred");
+    if (buffers == nullptr && count > 0) throw std::invalid_argument("horo_transfer: buffers is a null pointer");
+    std::vector<horo::NamedBuffer> all;
+    for (size_t i = 0; i < count; ++i) all.push_back(named(buffers[i]));
+    const horo::Transferred found = horo::transfer_state(checked(session).session, all, has_state != 0);
+    thread_state().text = found.donors.empty() ? "" : horo::text_of(found);
+    *moved = {moved->struct_bytes, found.is_complete ? 1 : 0,         found.by_messages ? 1 : 0, found.bytes,
+              found.seconds,       thread_state().text.c_str()};
     return HORO_OK;
   });
 }

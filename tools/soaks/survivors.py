@@ -17,6 +17,7 @@ LINE = re.compile(
 )  # apart: this rank takes no part in what the others reduce
 FIRED = re.compile(r"^\[\d+\] fired (\d+):([\w.]+):\d+(?:\+\d+)?$", re.M)
 HANGS_AFTER = 3  # limits of a job: then it is killed
+STEPS_IN_LIMIT = 24  # jobs with more have as many times the limit
 # Starts a rank on a simulated host: ranks that share it have one HORO_HOST_ID, and all others are reached by TCP.
 ON_HOST = """
 first=$((HORO_RANK / {0} * {0})); rest=$((HORO_SIZE - first))
@@ -34,7 +35,8 @@ Outcome = collections.namedtuple("Outcome", "code text seconds")
 
 def add_arguments(parser):
     parser.add_argument("--steps", type=int, default=12, help="steps of each job (default: 12)")
-    parser.add_argument("--limit", type=float, default=10, help="longest job in seconds (default: 10)")
+    limit = f"longest job of at most {STEPS_IN_LIMIT} steps in seconds (default: 10)"
+    parser.add_argument("--limit", type=float, default=10, help=limit)
     parser.add_argument("--step-limit", type=float, default=5, help="longest step in seconds (default: 5)")
     fake = ROOT / "build/release/tests/ring/libhoro_fake_cuda.so"
     what = "tensors of the fake of a device, which the fake of NCCL reduces (LIBRARY: both)"
@@ -42,6 +44,10 @@ def add_arguments(parser):
     parser.add_argument("--per-host", type=int, help="ranks per simulated host (default: all ranks on one host)")
     parser.add_argument("--horo", default=str(ROOT / "build/release/tools/horo/horo"), help="the horo executable")
     parser.add_argument("--rank", default=str(ROOT / "build/release/tests/horo/elastic_rank"), help="the rank program")
+
+
+def limit_of(job, options):
+    return options.limit * max(1, job.steps / STEPS_IN_LIMIT)
 
 
 def command(job, options):
@@ -81,7 +87,7 @@ def run(job, options, on_line=None, kill_after_s=None):
         text=True,
         errors="replace",
     )
-    limit = threading.Timer(kill_after_s or HANGS_AFTER * options.limit, process.kill)  # its ranks end with it
+    limit = threading.Timer(kill_after_s or HANGS_AFTER * limit_of(job, options), process.kill)  # its ranks end with it
     limit.start()
     lines = []
     try:
@@ -105,7 +111,7 @@ def faults(job, outcome, options):
     """What contradicts the promises of an elastic job: texts."""
     lines = {int(line[0]): line[1:] for line in LINE.findall(outcome.text)}
     victims = {rank for rank, _ in fired(outcome)}
-    wrong = [f"the job took {outcome.seconds:.1f} s"] * (outcome.seconds > options.limit)
+    wrong = [f"the job took {outcome.seconds:.1f} s"] * (outcome.seconds > limit_of(job, options))
     for line in re.findall(r"member \d+: a result differs.*", outcome.text):
         wrong.append(line)
     missing = sorted(set(range(job.size)) - victims - set(lines))

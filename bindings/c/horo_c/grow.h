@@ -27,6 +27,27 @@ HORO_API int64_t horo_grow(horo_session* session);
 /* This rank, which has joined, has the state of the others: it counts as they do from here on. text: for the log. */
 HORO_API int32_t horo_synced(horo_session* session, const char* text);
 
+typedef struct {
+  uint32_t struct_bytes;
+  const char* name; /* name and form are equal on all ranks; the form says what the bytes are: "float32[16, 3]" */
+  const char* form;
+  void* data; /* of the host; null if there are no bytes */
+  uint64_t bytes;
+} horo_state_buffer;
+typedef struct {
+  uint32_t struct_bytes;
+  int32_t is_complete; /* 1: this rank has the state; 0: a donor was lost, begin another transfer */
+  int32_t by_messages; /* 1: the kernel did not let this rank read the memory of the others */
+  uint64_t bytes;      /* that this rank has got, in this time; 0 at a donor, as below */
+  double seconds;
+  const char* text; /* "256 MiB from ranks 0, 1 in 41 ms", for horo_synced; valid as an error text is */
+} horo_transferred;
+/* Gives the buffers of the ranks that have the state to those that have joined. Collective over the world, between two
+ * rounds: the memory of the donors does not change meanwhile. Blocks. HORO_INVALID_ARGUMENT on a rank that joins alone:
+ * its buffers differ, nothing was written; its process is to end. */
+HORO_API int32_t horo_transfer(horo_session* session, const horo_state_buffer* buffers, size_t count, int32_t has_state,
+                               horo_transferred* moved);
+
 #ifdef __cplusplus
 }
 #endif

@@ -115,6 +115,31 @@ class Unit(ctypes.Structure):
     ]
 
 
+class StateBuffer(ctypes.Structure):
+    """horo_state_buffer"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("name", c_char_p),
+        ("form", c_char_p),
+        ("data", c_void_p),
+        ("bytes", c_uint64),
+    ]
+
+
+class Transferred(ctypes.Structure):
+    """horo_transferred"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("is_complete", c_int32),
+        ("by_messages", c_int32),
+        ("bytes", c_uint64),
+        ("seconds", c_double),
+        ("text", c_char_p),
+    ]
+
+
 class SetInfo(ctypes.Structure):
     """horo_set_info"""
 
@@ -247,6 +272,7 @@ QUICK = {
 SLOW = {
     "horo_init": (c_void_p, [POINTER(c_char_p), c_size_t]),
     "horo_init_join": (c_void_p, [POINTER(c_char_p), c_size_t, c_char_p]),
+    "horo_transfer": (c_int32, [_SESSION, POINTER(StateBuffer), c_size_t, c_int32, POINTER(Transferred)]),
     "horo_init_exchange": (c_void_p, [POINTER(c_char_p), c_size_t, Exchange, c_void_p]),
     "horo_shutdown": (c_int32, [_SESSION]),
     "horo_shutdown_at_exit": (c_int32, [_SESSION]),
