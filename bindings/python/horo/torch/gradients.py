@@ -169,7 +169,8 @@ class Gradients(Results):
         if not self.round.is_open:
             self.declared.update_names()
             session, number, stream = self.connection()
-            self.round.count_from_join(session.joins[number])
+            if self.round.count_from_join(session.joins[number]):
+                self.declared.forget_order()
             round_number = self.declared.round_number(self.round.number)
             session.begin_round(number, stream.number, self.round.step, round_number)
             self.round.is_open = True

@@ -75,10 +75,13 @@ class RoundState:
         return self.number > 0 and not self.is_dirty
 
     def count_from_join(self, joins):
-        """After a join the ranks have made different numbers of steps. joins: so far, of the process set."""
-        if joins != self._joins:
-            self._joins = joins
-            self.step = self.number = 0
+        """After a join the ranks have made different numbers of steps. joins: so far, of the process set. Returns
+        whether it has changed."""
+        if joins == self._joins:
+            return False
+        self._joins = joins
+        self.step = self.number = 0
+        return True
 
     def stepped(self):
         self.step += 1
