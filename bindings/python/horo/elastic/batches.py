@@ -45,9 +45,6 @@ class Batches:
             if iterator is None:
                 iterator, is_new = iter(self._loader), True
             batch = next(iterator, _END)
-            if batch is not _END and sampler.receive() is None:
-                is_new = False
-                continue  # of an older deal
             if batch is _END:
                 if is_new:
                     raise RuntimeError("State.batches(): the loader has ended without a batch, with some left to deal")
@@ -55,7 +52,9 @@ class Batches:
                 state._finish_batch()
                 continue
             is_new = False
-            state._begin_batch()
+            if (part := sampler.receive()) is None:
+                continue  # of an older deal
+            state._begin_batch(part)
             yield batch
             state._end_batch(sampler)
         state._end_batches()

@@ -65,13 +65,17 @@ class Border:
     def close(self):
         self.session.census = None
 
-    def count_batch(self):
-        """A batch is given to the script. What earlier rounds have told does not count for it."""
+    def count_batch(self, counts):
+        """A batch is given to the script. What earlier rounds have told does not count for it. counts: False where it
+        is a copy of another rank's: this rank's gradients of the next round are absent then."""
         if self._census is not None:
             self._census.batches += 1
             if not self._is_open:
                 self._census.found = []
             self._is_open = True
+        if not counts:
+            for gradients in _of_the_world():
+                gradients.round.is_absent = True
 
     def settle(self, is_end=False):
         """At a place that all ranks come to. Returns (contributors, knows): the members that have contributed what was
@@ -131,13 +135,17 @@ class Border:
         return Changed(lost, joined, len(before), len(self.members), self.members.index(self.me), step)
 
 
+def _of_the_world():
+    """The Gradients of the DistributedOptimizers of the world."""
+    rounds = sys.modules.get("horo.torch.rounds")
+    return [] if rounds is None else [one for one in rounds.living() if one.declared.number == 0]
+
+
 def _has_rounds():
     """Whether a DistributedOptimizer of the world lives, on all ranks alike."""
-    rounds = sys.modules.get("horo.torch.rounds")
-    return rounds is not None and any(one.declared.number == 0 and one.is_active() for one in rounds.living())
+    return any(one.is_active() for one in _of_the_world())
 
 
 def _accumulates():
     """Whether gradients were added up that no round has reduced: a rank that joins would not have them."""
-    rounds = sys.modules.get("horo.torch.rounds")
-    return rounds is not None and any(one.round.is_dirty for one in rounds.living() if one.declared.number == 0)
+    return any(one.round.is_dirty for one in _of_the_world())

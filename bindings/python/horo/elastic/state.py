@@ -123,9 +123,9 @@ class State:
             if sampler.number != number:
                 sampler.start(number)
 
-    def _begin_batch(self):
-        """A batch is given to the script."""
-        self._border.count_batch()
+    def _begin_batch(self, part):
+        """A batch, that of this Part, is given to the script."""
+        self._border.count_batch(part.counts)
         self._step += 1
         if self._seed is not False:
             samplers = self._samplers() if self._seed is None else ()
