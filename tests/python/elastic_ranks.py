@@ -61,6 +61,13 @@ class Rank:
         self.state._begin(self.border)
         self.steps = self._steps(job.passes)
 
+    def close(self):
+        """The rank has died, or its passes are over. Workers that persist end."""
+        self.steps.close()
+        iterator = getattr(self.loader, "_iterator", None)
+        if iterator is not None:
+            iterator._shutdown_workers()
+
     def _steps(self, passes):
         """Yields (pass, indices of its batch, whether they count)."""
         for number in self.state.passes(passes):
@@ -96,6 +103,8 @@ class Job:
         """chance: of an event in a step. most: ranks. Returns when all passes are over."""
         while (steps := self._next_steps()) is not None:
             self.step(steps, chance, most)
+        for rank in self.ranks.values():
+            rank.close()
 
     def _next_steps(self):
         steps = {me: next(rank.steps, None) for me, rank in self.ranks.items()}
@@ -126,4 +135,4 @@ class Job:
             self.committed[number] += indices if counts else []
         self.batches.append({me: len(step[1]) for me, step in steps.items()})
         for me in lost | late:
-            self.ranks.pop(me).steps.close()
+            self.ranks.pop(me).close()

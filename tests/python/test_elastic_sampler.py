@@ -124,6 +124,6 @@ def test_300_kills_and_joins_with_workers_that_prefetch():
     events, seed = 0, 0
     while events < 300:
         job = Job((223, 3), 3, 4, seed, loader_of)
-        job.run(chance=0.35, most=4)
+        job.run(chance=0.5, most=4)
         check_passes(job)
         events, seed = events + job.events, seed + 1

@@ -40,13 +40,13 @@ class Census:
     def __init__(self, session):
         self.session = session
         self.members, self._place = (), 0
-        self.batches = 0  # that this rank has taken
+        self.batches = 0  # that this rank has taken since begin()
         self.found = []  # a Found for each round since the last border
 
     def begin(self, members, me):
         """The members that may contribute from now on, a tuple of MemberIds, equal on all ranks; `me` is this one's."""
         self.members, self._place = tuple(members), members.index(me)
-        self.found = []
+        self.batches, self.found = 0, []
 
     def submit(self, stream):
         """Adds the words of this rank to the present round of a round stream. Returns a work and its memory."""
@@ -55,7 +55,15 @@ class Census:
         words = (ctypes.c_int64 * count)(bool(self.session.joiners()), number, number * number)
         words[3 + self._place // BITS] = 1 << self._place % BITS
         name = f"members of round stream {stream}" if stream else "members at a border"
-        spec = Spec(name, _native.ALL_REDUCE, _native.SUM, _native.INT64, (count,), round_stream=stream)
+        spec = Spec(
+            name,
+            _native.ALL_REDUCE,
+            _native.SUM,
+            _native.INT64,
+            (count,),
+            stepwise=int(stream != 0),
+            round_stream=stream,
+        )
         address = ctypes.addressof(words)
         return self.session.submit_key(self.session.key(spec), address, address, words), words
 

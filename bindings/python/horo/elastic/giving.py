@@ -9,8 +9,8 @@ from horo.elastic.transfer import transfer
 class Giving:
     """One growth as one rank sees it."""
 
-    def __init__(self, state, session, has_state):
-        self._state, self._session, self.has_state = state, session, has_state
+    def __init__(self, state, border, has_state):
+        self._state, self._border, self.has_state = state, border, has_state
         self.rest = None  # what the ranks with the state have told, at a rank that has joined
 
     def give(self, rows):
@@ -18,22 +18,22 @@ class Giving:
         Border.agree(). Sets has_state if all is here. Collective over the world; blocks. Raises ValueError, on a rank
         that has joined alone, if its State has other fields, shapes or types."""
         first = next((row.member for row in rows if row.has_state), None)
-        me = self._session.world.members[self._session.topology.rank]
+        session, me = self._border.session, self._border.me
         fields = self._state._fields()
         mine = self._state._rest(fields) if self.has_state and me == first else None
-        told = gathers.gather(self._session, "small values", to_json([me, mine]))
+        told = gathers.gather(session, "small values", to_json([me, mine]))
         rest = next((rest for _, rest in map(from_json, told) if rest is not None), None)
         if rest is None:  # that rank is gone: the caller asks again
             return
         buffers = self._own(fields) if self.has_state else self._room(fields, rest)
-        moved = transfer(self._session, buffers, self.has_state)
+        moved = transfer(session, buffers, self.has_state)
         if self.has_state or not moved.is_complete:
             return
         for buffer in buffers:
             buffer.finish()
         self._state._take(fields, rest)
         self.rest, self.has_state = rest, True
-        self._session.synced(moved.text)
+        session.synced(moved.text)
 
     def _own(self, fields):
         rows = [row for field in fields for row in field.horo_state()]
@@ -44,7 +44,7 @@ class Giving:
         here, there = [field.name for field in fields], list(rest["fields"])
         if here != there:
             raise ValueError(
-                f"rank {self._session.world.members[self._session.topology.rank]}: the State has the fields "
+                f"rank {self._border.me}: the State has the fields "
                 f"{', '.join(here)} here and {', '.join(there)} on the ranks that it joins"
             )
         pairs = [pair for field in fields for pair in field.prepare(rest["fields"][field.name])]

@@ -172,7 +172,7 @@ class State:
         border = self._border
         if self._mean:
             self._average()
-        changed = border.grow(Giving(self, border.session, True).give, self._step)
+        changed = border.grow(Giving(self, border, True).give, self._step)
         for _, sampler in self._samplers():
             sampler.begin(border.members, border.me)
         if changed.lost or changed.joined:
@@ -180,7 +180,7 @@ class State:
 
     def _join(self, border):
         """This rank has joined: gets the state, and comes to the border at which the others are."""
-        giving = Giving(self, border.session, False)
+        giving = Giving(self, border, False)
         rows = border.until_all_have_the_state(giving.give, lambda: giving.has_state, 0)
         changed = border.change_to(rows, self._step, giving.rest["members"])
         self._begin(border)

@@ -167,8 +167,8 @@ class Gradients(Results):
     def _begin(self):
         """The following submits belong to the current round."""
         if not self.round.is_open:
-            self.declared.update_names()
             session, number, stream = self.connection()
+            self.declared.update_names()
             if self.round.count_from_join(session.joins[number]):
                 self.declared.forget_order()
             round_number = self.declared.round_number(self.round.number)
