@@ -29,6 +29,8 @@ from horo._notice import Notice, notice
 from horo._sets import ProcessSet, add_process_set, global_process_set, init, remove_process_set
 from horo.errors import Drained, HoroError, Mismatch, PeerLost, ReplicasDiffer, ShutDown
 
+from horo import elastic  # isort: skip  # it needs the names above
+
 __version__ = version()
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "counters",
     "cross_rank",
     "cross_size",
+    "elastic",
     "global_process_set",
     "init",
     "is_initialized",

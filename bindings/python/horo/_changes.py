@@ -6,8 +6,9 @@ import typing
 
 
 class Change(typing.NamedTuple):
-    """Ranks were lost. `rank` and `size` are the present ones of this process, `old_rank` and `old_size` those before.
-    epoch: how often the ranks of the job have changed. lost: the ranks that are gone, by their old numbers, ascending.
+    """Ranks were lost, or have joined. `rank` and `size` are the present ones of this process, `old_rank` and
+    `old_size` those before. epoch: how often the ranks of the job have changed. lost: the ranks that are gone, by their
+    old numbers, ascending. joined: the ranks that are new, by their present numbers, ascending.
     """
 
     old_rank: int
@@ -16,6 +17,7 @@ class Change(typing.NamedTuple):
     size: int
     epoch: int
     lost: tuple
+    joined: tuple = ()
 
 
 class _Entry:

@@ -57,6 +57,13 @@ def begin(exchange, settings, prepare):
             raise ValueError("horo.init(settings=...): horo is initialized already; call horo.shutdown() first")
 
 
+def join(terms):
+    """Of a process that was started to join a job: its provisional session ends, and it waits until the ranks of the
+    job come to a border. Returns the session of the job, which is the default one from then on. terms: see can_grow().
+    Blocks; a signal may interrupt it. Raises PeerLost, with the reason, if the job refuses this rank or ends."""
+    raise NotImplementedError(f"joining a job with {len(terms)} bytes of terms")
+
+
 def before_shutdown(function):
     """function(session) is called at the beginning of each shutdown. What it raises is raised after the session's
     end."""

@@ -15,6 +15,7 @@ import weakref
 from horo import _native, _stall_diagnosis
 from horo._arguments import encoded, report
 from horo._changes import held
+from horo._growth import Growth
 from horo._native import quick, slow
 from horo._session_keys import MAX_KNOWN_SPECS, Keys, array_of
 from horo._session_start import SessionStart, error_of
@@ -30,7 +31,7 @@ def _free(pid, responder, _callbacks):
         responder.free()
 
 
-class Session(Keys):
+class Session(Keys, Growth):
     """One engine. Only wait, close, add_set, remove_set and the constructor block. Thread-safe."""
 
     def __init__(self, settings=(), exchange=None):
@@ -47,7 +48,7 @@ class Session(Keys):
         self.kept = {}  # work: the objects to keep alive until it ends
         self._on_devices = DeviceWorks()
         self.waits = Waits(self.pointer, self.world, self._on_devices)
-        self.joins = collections.Counter()  # number of a process set: how often its members have joined
+        self.joins = self.world.joins
         self._callbacks = []  # callbacks of the library
         self.dropped = collections.deque()  # works whose handles were dropped; any thread appends
         # Not at exit: the process ends anyway, and another thread may still be in a wait.
@@ -316,9 +317,7 @@ class Session(Keys):
 
     def rebuild(self):
         """Ends the epoch of the world and begins the next one with the same ranks; for tests and measurements.
-
-        Collective over the world; blocks. Returns the microseconds of its parts by name. See horo_rebuild in
-        horo_c.h."""
+        Collective over the world; blocks. Returns the microseconds of its parts by name. See horo_rebuild."""
         epoch, *parts = self._counts_of(quick.horo_rebuild(self.pointer))
         self.topology.epoch = epoch
         return dict(zip(("drain", "leave", "connect", "agree"), parts))

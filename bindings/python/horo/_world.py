@@ -1,5 +1,6 @@
 """The ranks of the job as this process sees them. In an elastic job they change, but for the process only at a wait."""
 
+import collections
 import ctypes
 import threading
 import weakref
@@ -19,6 +20,7 @@ class World:
         self.topology, self.members = self._read()  # members: the ranks at the start, by present rank
         self.is_elastic = self.topology.min_size > 0
         self.sets = weakref.WeakValueDictionary()  # number: ProcessSet
+        self.joins = collections.Counter()  # number of a process set: how often its members have joined; see _growth
         self.changed = lambda topology: None  # called after a change, before the functions of on_change()
 
     def _read(self):
@@ -57,6 +59,7 @@ class World:
         for process_set in list(self.sets.values()):
             process_set.renumber(ids)
         self.topology, self.members = new, ids
-        self.changed(new)
         lost = tuple(rank for rank, member in enumerate(members) if member not in ids)
-        return _changes.Change(old.rank, new.rank, old.size, new.size, new.epoch, lost)
+        joined = tuple(rank for rank, member in enumerate(ids) if member not in members)
+        self.changed(new)
+        return _changes.Change(old.rank, new.rank, old.size, new.size, new.epoch, lost, joined)

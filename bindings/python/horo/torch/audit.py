@@ -15,6 +15,7 @@ import warnings
 import weakref
 
 from horo import _default
+from horo._growth import growths_of
 from horo.errors import HoroError, ReplicasDiffer
 from horo.torch import devices
 from horo.torch.audit_entries import Entries
@@ -43,6 +44,7 @@ class Audit:
         self._place = next(_made)  # among those with this name and set
         self.in_step = False  # parameters may be half updated
         self._session = self._pending = None
+        self._growths = 0
         self._has_failed = False
         self._debt = Debt()  # of the look in progress
         weakref.finalize(optimizer, self._debt.pay).atexit = False
@@ -64,10 +66,12 @@ class Audit:
         if session is None:
             return
         self._joins = session.joins[self._number]
-        if is_new:
+        growths = growths_of(session) if self._number == 0 else 0
+        if is_new or growths != self._growths:
             counts = _counts.setdefault(session, collections.Counter())
-            counts[self.name, self._number] += 1
-            self._place_in_session = counts[self.name, self._number]
+            counts[self.name, self._number, growths] += 1
+            self._place_in_session = counts[self.name, self._number, growths]
+            self._growths = growths
         # What an earlier optimizer of this name has left in flight is never taken for a look of this one.
         self._name = f"{self.name}.{self._place_in_session}.{self._joins}"
         self._mode = session.setting("HORO_AUDIT")

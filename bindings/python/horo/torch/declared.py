@@ -245,11 +245,21 @@ class DeclaredParameters:
         """After the first round: sets the priorities that follow from the forward order of the set's first rank."""
         if self.order is None or self.order.is_known or not self.states:
             return
-        priorities = self.order.agreed(self.session, self.number, self.states[0].spec.name)
+        self._set_priorities(self.order.agreed(self.session, self.number, self.states[0].spec.name))
+
+    def forget_order(self):
+        """Ranks have joined, which do not know the order: the priorities are those before the first round, and the next
+        round is followed by another learn_priorities() on all ranks."""
+        if self.order is None or not self.order.is_known or not self.states:
+            return
+        self._set_priorities(self.order.forget())
+
+    def _set_priorities(self, priorities):
         for state, priority in zip(self.states, priorities):
             if state.spec.priority != priority:
                 state.spec = state.spec._replace(priority=priority)
                 state.key = self.session.key(state.spec) if self.compressor is None else None
+        self.batching.forget()
 
     def zero_views(self):
         """See BucketViews.zero."""

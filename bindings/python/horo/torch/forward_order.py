@@ -66,6 +66,11 @@ class ForwardOrder:
             session.release([work])
             return priorities.tolist()
 
+    def forget(self):
+        """Ranks have joined: the order is not known to all. Returns the priorities until it is again."""
+        self.is_known = False
+        return [-place if self._ranks else 0 for place in self._places.values()]
+
     def _priorities(self):
         """Priorities from 0 downwards."""
         ranks = {param: rank for rank, param in enumerate(self._used)}

@@ -30,6 +30,7 @@ class GradientTable:
         self.session = session
         self.sparse = {}  # ParameterState: handle of a sparse gradient in flight; has no row
         self.commit = None  # work that commits the round, in an elastic job
+        self.census = None  # the Census of the session, its work and its words, if it has one
         self.states = []  # ParameterState of each row
         self.memory = []  # tensor that receives the result: the gradient itself or a buffer
         self.addresses = []  # address of the memory at the submit; None if this rank has no gradient
@@ -153,13 +154,20 @@ class GradientTable:
             self.session.wait([self.commit])
             self.session.release([self.commit])
             self.commit = None
+        if self.census is not None:
+            census, work, words = self.census
+            self.session.wait([work])
+            self.session.release([work])
+            self.census = None
+            census.take(words)
 
     def abandon(self):
         """The session keeps the memory of all rows until their works have ended. Returns the works, which the caller
         drops."""
         self._keep(range(len(self)))
         works = [work for work in self._works[: len(self)] if work != 0]
-        return works if self.commit is None else [*works, self.commit]
+        works += [] if self.commit is None else [self.commit]
+        return works if self.census is None else [*works, self.census[1]]
 
     def _keep(self, rows):
         for row in rows:

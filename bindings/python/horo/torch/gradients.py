@@ -167,9 +167,10 @@ class Gradients(Results):
     def _begin(self):
         """The following submits belong to the current round."""
         if not self.round.is_open:
-            self.declared.update_names()
             session, number, stream = self.connection()
-            self.round.count_from_join(session.joins[number])
+            self.declared.update_names()
+            if self.round.count_from_join(session.joins[number]):
+                self.declared.forget_order()
             round_number = self.declared.round_number(self.round.number)
             session.begin_round(number, stream.number, self.round.step, round_number)
             self.round.is_open = True
@@ -190,7 +191,7 @@ class Gradients(Results):
             self._enter(trigger)
         with self._lock:
             params = self._batching.take()
-            if not params or self.round.accumulates:
+            if not params or self.round.accumulates or self.round.is_absent:
                 return
             self._begin()
             layout = self._batching.find(params, trigger) if self.round.is_plain() else None
@@ -297,7 +298,8 @@ class Gradients(Results):
             if state.zeroed and state.is_in_view(state.param.grad):
                 state.param.grad = None
             return
-        if state not in self.round.held and state.has_gradient(self.round.has_reached(state)):
+        is_absent = self.round.is_absent or state in self.round.held
+        if not is_absent and state.has_gradient(self.round.has_reached(state)):
             self.submit(state, state.param.grad)
         elif state.layout and not self._payloads.sparse_as_dense:
             self._submit_sparse(state, without_entries(state.shape, state.dtype, state.layout, state.param.device))

@@ -25,7 +25,8 @@ class Group:
         """Submits all gradients of the group; those that this rank does not have, as absent."""
         session = table.session
         states = [state for state in self.states if not state.is_lent]
-        pairs = [payloads.part_of_unit(state, session, round_state.has_reached(state)) for state in states]
+        has_reached = round_state.has_reached
+        pairs = [payloads.part_of_unit(one, session, has_reached(one), round_state.is_absent) for one in states]
         works = session.submit_unit(self.name, [part for part, _ in pairs])
         for state, work, (part, memory) in zip(states, works, pairs):
             table.add(state, part[3] if memory is None else memory, work, absent=memory is None)

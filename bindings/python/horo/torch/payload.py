@@ -54,10 +54,10 @@ class Payloads:
             return gradient
         return memory.clone() if memory.data_ptr() == gradient.data_ptr() else memory
 
-    def part_of_unit(self, state, session, reached):
+    def part_of_unit(self, state, session, reached, is_absent=False):
         """Returns the part of a unit that Session.submit_unit expects, and its payload; None in place of the payload
-        if this rank has no gradient. reached: see ParameterState.has_gradient."""
-        if not state.has_gradient(reached):
+        if this rank has no gradient, or is_absent: it does not count. reached: see ParameterState.has_gradient."""
+        if is_absent or not state.has_gradient(reached):
             spare = self.spare(state, session)
             return (state.spec, None, devices.address_of(spare), spare), None
         gradient = self.in_layout(state, state.param.grad)

@@ -15,9 +15,12 @@ class Results:
 
     def commit(self):
         """All gradients of the round are submitted. In an elastic job no result is delivered before this call."""
-        table = self._table
+        table, session, number = self._table, self.declared.session, self.declared.number
         if self.round.is_submitted and len(table) and table.commit is None:
-            table.commit = self.declared.session.commit(self.declared.number, self.declared.stream.number)
+            stream = self.declared.stream.number
+            if session.census is not None and number == 0 and table.census is None:
+                table.census = session.census, *session.census.submit(stream)
+            table.commit = session.commit(number, stream)
 
     def _commit_abandoned(self):
         """The works of a round that is given up end with those of the other ranks."""

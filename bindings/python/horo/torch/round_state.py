@@ -35,6 +35,7 @@ class RoundState:
         self.step = 0  # steps so far, or since the last join
         self._joins = 0
         self.number = 0  # rounds since the last step
+        self.is_absent = False  # the batch of this rank is a copy of another rank's: its gradients do not count
         self.is_open = False  # the round was announced, and a submit may belong to it
         self.is_submitted = False  # all of its gradients are submitted
         self.running = None  # the BackwardPass that has reached a parameter, while it runs
@@ -75,10 +76,13 @@ class RoundState:
         return self.number > 0 and not self.is_dirty
 
     def count_from_join(self, joins):
-        """After a join the ranks have made different numbers of steps. joins: so far, of the process set."""
-        if joins != self._joins:
-            self._joins = joins
-            self.step = self.number = 0
+        """After a join the ranks have made different numbers of steps. joins: so far, of the process set. Returns
+        whether it has changed."""
+        if joins == self._joins:
+            return False
+        self._joins = joins
+        self.step = self.number = 0
+        return True
 
     def stepped(self):
         self.step += 1
@@ -110,7 +114,7 @@ class RoundState:
         if self.is_submitted:
             raise RuntimeError(_IN_FLIGHT.format(name=state.name))
         self.check_held([state])
-        if self.accumulates:
+        if self.accumulates or self.is_absent:
             return False
         if state in self._reached:
             if state not in self._deferred:
@@ -160,7 +164,7 @@ class RoundState:
         """The round has ended."""
         if self.is_open:
             self.number += 1
-        self.is_open = self.is_submitted = False
+        self.is_open = self.is_submitted = self.is_absent = False
         self.running = None
         self.held = frozenset()
         self._reached = set()

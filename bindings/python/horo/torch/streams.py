@@ -12,6 +12,9 @@ import weakref
 
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from horo._growth import on_growth
+
+GROWN = 1 << 32  # the numbers of _Streams.anew after a growth begin here
 MAX_STREAMS = 1024  # per process set, and places of the vector in which ranks tell which streams a backward has reached
 
 _sets = weakref.WeakKeyDictionary()  # Session: {number of a process set: _Streams}; not of the world
@@ -128,6 +131,15 @@ class _Streams:
 
 
 _world = _Streams()
+
+
+@on_growth
+def _count_from_growth(growths):
+    """A rank that has joined does not know how often the others had wrapped optimizers before: the streams of the world
+    count from here. Optimizers that are used again are added again, in the order of use."""
+    with _lock:
+        _world.start_anew()
+        _world.anew = GROWN + growths
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import typing
 
 import torch
 
-from horo import _default
+from horo import _default, elastic
 from horo._specs import Sum
 from horo.errors import HostsUpdatedInterrupt, Mismatch, PeerLost
 from horo.torch import ops
@@ -36,7 +36,13 @@ class Agreed(typing.NamedTuple):
 
 
 class State:
-    """Base of states. A subclass has save(), restore(), sync() and, if it needs one, reset()."""
+    """Base of states. A subclass has save(), restore(), sync() and, if it needs one, reset(). State(name=value, ...),
+    with fields alone, makes a horo.elastic.State."""
+
+    def __new__(cls, *args, **fields):
+        if cls is State and fields and not args and "bcast_object" not in fields:
+            return elastic.State(**fields)
+        return super().__new__(cls)
 
     def __init__(self, bcast_object, get_rank):
         self._bcast_object = bcast_object

@@ -3,7 +3,7 @@
 import functools
 import os
 
-from horo import _default
+from horo import _default, elastic
 from horo.errors import HostsUpdatedInterrupt, PeerLost
 from horo.torch.elastic.base import START, State
 
@@ -11,7 +11,8 @@ LIMIT = "HOROVOD_ELASTIC_RESET_LIMIT"
 
 
 def run(func):
-    """A decorator of func(state, ...). All ranks call func with a State, which they get from rank 0 first.
+    """A decorator of func(state, ...), also of a horo.elastic.State. All ranks call func with a State, which they get
+    from rank 0 first.
 
     After commit() or check_host_updates() has raised HostsUpdatedInterrupt, func is called again with the state as it
     is. After a PeerLost, all ranks first go back to the last commit. Before each such call the ranks run the reset
@@ -24,15 +25,22 @@ def run_fn(func, reset):
 
     @functools.wraps(func)
     def wrapper(state=None, *args, **kwargs):
-        if not isinstance(state, State):
-            raise TypeError(
-                f"{getattr(func, '__name__', func)}(), a function of elastic.run, got {type(state).__name__} as its "
-                "first argument; expected an elastic State, such as elastic.TorchState(model, optimizer, epoch=0)"
-            )
-        _default.session()
-        return _run(functools.partial(func, state, *args, **kwargs), reset, state)
+        if isinstance(state, elastic.State):
+            return elastic.loop.train(functools.partial(func, state, *args, **kwargs), state)
+        return run_horovods(func, reset, state, args, kwargs)
 
     return wrapper
+
+
+def run_horovods(func, reset, state, args, kwargs):
+    """Calls func(state, ...) with a State of Horovod."""
+    if not isinstance(state, State):
+        raise TypeError(
+            f"{getattr(func, '__name__', func)}(), a function of elastic.run, got {type(state).__name__} as its first "
+            "argument; expected an elastic State, such as elastic.State(model=model, optimizer=optimizer)"
+        )
+    _default.session()
+    return _run(functools.partial(func, state, *args, **kwargs), reset, state)
 
 
 def _run(train, reset, state):

@@ -1,0 +1,151 @@
+"""Border: the place between two batches at which ranks may join, and what all ranks know there.
+
+In an elastic job the members of the last round are known by its Census, without an exchange. A script without a
+DistributedOptimizer of the world has no Census: then the ranks exchange its words at the border, which costs one small
+all_reduce. While gradients are only accumulated, no round has ended: there is no border. So no rank waits at a border
+for a rank that comes later than its round. In a static job, and alone, a border does nothing.
+
+If a rank has told of joiners, all ranks end the epoch together, and one all_gather in the next epoch says which members
+there are and which of them have the state. That is repeated until all of them have it: a member may die meanwhile.
+"""
+
+import sys
+import time
+import typing
+
+from horo import _growth
+from horo._census import Census
+from horo._changes import held
+from horo.elastic import gathers
+from horo.elastic.fields import from_json, to_json
+
+
+class Changed(typing.NamedTuple):
+    """The members of the job have changed. lost, joined: MemberIds, the numbers that horo run prints. rank, size: the
+    present ones of this process. old_size: before. step: how many steps the State has seen. Equal on all ranks but for
+    rank, also on those that have joined."""
+
+    lost: tuple
+    joined: tuple
+    old_size: int
+    size: int
+    rank: int
+    step: int
+
+
+class Row(typing.NamedTuple):
+    """What a rank tells after a growth."""
+
+    member: int
+    has_state: bool
+    growths: int
+    step: int
+
+
+class Border:
+    """The agreement of one rank with the others. One thread uses it. Blocks only where its methods say so."""
+
+    def __init__(self, session):
+        self.session = session
+        self.members = tuple(session.world.members)
+        self.me = self.members[session.topology.rank]
+        self.is_elastic = session.is_elastic
+        self._census = Census(session) if self.is_elastic else None
+        self._is_open = False  # a batch was given and no border was settled since
+        self._begin()
+
+    def _begin(self):
+        if self._census is not None:
+            self._census.begin(self.members, self.me)
+
+    def open(self):
+        """Rounds from now on tell of their contributors."""
+        self.session.census = self._census
+
+    def close(self):
+        self.session.census = None
+
+    def count_batch(self, counts):
+        """A batch is given to the script. What earlier rounds have told does not count for it. counts: False where it
+        is a copy of another rank's: this rank's gradients of the next round are absent then."""
+        if self._census is not None:
+            self._census.batches += 1
+            if not self._is_open:
+                self._census.found = []
+            self._is_open = True
+        if not counts:
+            for gradients in _of_the_world():
+                gradients.round.is_absent = True
+
+    def settle(self, is_end=False):
+        """At a place that all ranks come to. Returns (contributors, knows): the members that have contributed what was
+        received since the last settled border, and whether ranks may join here, as a rank knows of joiners; (None,
+        False): this is no border, as no round has ended. is_end: it is one in any case. May block, for one exchange."""
+        if self._census is None:
+            return self.members, False
+        if is_end or not self._census.found:
+            if not is_end and _has_rounds():
+                return None, False
+            self._census.exchange()
+        found, self._census.found = self._census.found, []
+        self._is_open = False
+        contributors = frozenset().union(*(one.contributors for one in found))
+        return contributors, any(one.knows_joiners for one in found) and not _accumulates()
+
+    def lose(self, gone, step):
+        """These members are gone, on all ranks alike. Returns the Changed."""
+        before = len(self.members)
+        self.members = tuple(member for member in self.members if member not in gone)
+        self._begin()
+        return Changed(gone, (), before, len(self.members), self.members.index(self.me), step)
+
+    def agree(self, has_state, step):
+        """A Row for each rank, by rank. Collective over the world; blocks."""
+        row = Row(self.me, has_state, _growth.growths_of(self.session), step)
+        return [Row(*from_json(one)) for one in gathers.gather(self.session, "members", to_json(row))]
+
+    def grow(self, give, step):
+        """All ranks that know the border call it: ends the epoch, and begins the next one with the ranks that are
+        ready. give(rows, session): gives the state to the ranks without it. Blocks. Returns the Changed."""
+        started = time.monotonic()
+        with held:  # functions of horo.on_change() find the new state
+            self.session.grow()
+            rows = self.until_all_have_the_state(give, lambda: True, step)
+        self.waited_ms = 1000 * (time.monotonic() - started)
+        return self.change_to(rows, step)
+
+    def until_all_have_the_state(self, give, has_state, step):
+        """Calls give(rows) until each member has the state. has_state(): whether this rank has it. Returns the Rows."""
+        while True:
+            rows = self.agree(has_state(), step)
+            if all(row.has_state for row in rows):
+                return rows
+            give(rows)
+
+    def change_to(self, rows, step, before=None):
+        """These Rows are the members now. before: the members before, where this rank has joined. Counts a growth if a
+        member has joined. Returns the Changed."""
+        before = self.members if before is None else tuple(before)
+        self.members = tuple(row.member for row in rows)
+        lost = tuple(member for member in before if member not in self.members)
+        joined = tuple(member for member in self.members if member not in before)
+        if joined:
+            _growth.count_growth(self.session, 1 + max(row.growths for row in rows))
+        self._begin()
+        return Changed(lost, joined, len(before), len(self.members), self.members.index(self.me), step)
+
+
+def _of_the_world():
+    """The Gradients of the DistributedOptimizers of the world."""
+    rounds = sys.modules.get("horo.torch.rounds")
+    return [] if rounds is None else [one for one in rounds.living() if one.declared.number == 0]
+
+
+def _has_rounds():
+    """Whether a DistributedOptimizer of the world lives, on all ranks alike."""
+    return any(one.is_active() for one in _of_the_world())
+
+
+def _accumulates():
+    """Whether gradients were added up that no round has reduced: a rank that joins would not have them."""
+    return any(one.round.is_dirty for one in _of_the_world())

@@ -1,0 +1,96 @@
+"""Buffers: the memory of tensors and arrays by address, for the transfer of a state. Imports neither torch nor NumPy.
+
+A tensor that is contiguous in the memory of the host is a buffer as it is. Others (of a device, with strides) have a
+copy in the host's memory as long as the transfer takes; at the rank that joins, finish() copies it into its place.
+"""
+
+import sys
+import typing
+
+REPLICATED, PER_RANK = "replicated", "per rank"  # kinds of a tensor in horo_state(); the third is Sharded
+
+
+class Sharded(typing.NamedTuple):
+    """The kind of a tensor of which each rank has a part. shape: of the whole. intervals: (start, stop) of the rows of
+    dimension 0 that this rank has. For checkpoints; a rank that joins does not get it in this version."""
+
+    shape: tuple
+    intervals: tuple
+
+
+def sharded(shape, intervals):
+    """The kind of a tensor of which this rank has the rows of these intervals."""
+    return Sharded(tuple(shape), tuple(tuple(each) for each in intervals))
+
+
+class Buffer(typing.NamedTuple):
+    """Bytes of one tensor. keep: the object that owns the memory."""
+
+    name: str
+    form: str  # dtype and shape, such as "float32[16, 3]"
+    address: int
+    nbytes: int
+    keep: object
+    finish: object  # called at the rank that joins when the bytes are there
+
+
+def form_of(tensor):
+    """Dtype and shape as a text that torch and NumPy share."""
+    return f"{str(tensor.dtype).replace('torch.', '')}{list(tensor.shape)}"
+
+
+def _nothing():
+    pass
+
+
+def buffer_of(name, tensor):
+    """The Buffer of a tensor or array. Raises ValueError for a kind whose bytes are not its values."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(tensor, torch.Tensor):
+        return _of_array(name, tensor)
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+        kind = f"{tensor.layout} on {tensor.device}"
+        raise ValueError(f"horo.elastic.State: the tensor {name} is {kind}; expected values in memory")
+    tensor = tensor.detach()
+    is_plain = tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    memory = tensor if is_plain else tensor.resolve_conj().resolve_neg().cpu().contiguous()
+
+    def finish():
+        if memory is not tensor:
+            tensor.copy_(memory)
+
+    return Buffer(name, form_of(tensor), memory.data_ptr(), memory.numel() * memory.element_size(), memory, finish)
+
+
+def _of_array(name, array):
+    if array.dtype.hasobject:
+        raise ValueError(f"horo.elastic.State: the array {name} has objects; expected numbers")
+    memory = array if array.flags.c_contiguous and array.ndim else array.copy(order="C")
+
+    def finish():
+        if memory is not array:
+            array[...] = memory
+
+    return Buffer(name, form_of(array), memory.ctypes.data, memory.nbytes, memory, finish)
+
+
+def empty(kind, form):
+    """A tensor or array of this form, whose values are not set. kind: "torch" or "torch cuda" (of the present device),
+    or "numpy"."""
+    dtype, _, shape = form.partition("[")
+    shape = [int(one) for one in shape.rstrip("]").split(",") if one.strip()]
+    if kind == "numpy":
+        import numpy
+
+        return numpy.empty(shape, numpy.dtype(dtype))
+    import torch
+
+    return torch.empty(shape, dtype=getattr(torch, dtype), device=kind.partition(" ")[2] or "cpu")
+
+
+def kind_of(tensor):
+    """The first argument of empty()."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(tensor, torch.Tensor):
+        return "numpy"
+    return "torch" if tensor.device.type == "cpu" else f"torch {tensor.device.type}"

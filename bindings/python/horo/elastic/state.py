@@ -1,0 +1,204 @@
+"""State: all that a rank which joins needs to train on with equal bits, and the loop in which ranks may join."""
+
+import functools
+
+from horo._arguments import flag, whole
+from horo.elastic import generators
+from horo.elastic.batches import Batches
+from horo.elastic.buffers import Sharded
+from horo.elastic.fields import Options, adapter_of
+from horo.elastic.giving import Giving
+from horo.elastic.sampler import Sampler
+
+TERMS_BYTES = 1 << 20  # of terms(), with those that the session adds
+_OUTSIDE = "State.{}: expected in a function of horo.elastic.run, which gets the state as its first argument"
+
+
+class State:
+    """Fields by name: State(model=model, optimizer=optimizer, sampler=sampler, best=0.0). Each is an attribute.
+
+    Fields are modules, optimizers, schedulers, GradScaler, averages of models, tensors, NumPy arrays, a Sampler,
+    numbers, strings, lists, dicts, and objects with horo_state(). A rank that joins gets them from the others at a
+    border: between two batches of batches(), or between two passes of passes(). One thread uses a State."""
+
+    def __new__(cls, *args, **fields):
+        """With bcast_object it is Horovod's State, which has the same name in horo.torch.elastic."""
+        if cls is State and "bcast_object" in fields:
+            from horo.torch.elastic.base import State as HorovodsState
+
+            return HorovodsState(*args, **fields)
+        return super().__new__(cls)
+
+    def __init__(self, *args, buffers=None, trust=False, seed=None, **fields):
+        """buffers: "mean" averages the statistics of BatchNorm over the ranks at the end of each pass and where ranks
+        join; None: each rank keeps its own, and a rank that joins gets those of rank 0. trust: values of unknown types
+        are pickled, which lets a rank run code on those that join. seed: of the random generators, which are seeded at
+        each batch; None: that of the Sampler; False: they are left alone.
+
+        Raises TypeError for a value of a type that cannot be given to another rank, with its name."""
+        if args:
+            raise TypeError(f"State({type(args[0]).__name__}, ...): expected names: State(model=model, best=0.0)")
+        taken = sorted(name for name in fields if name.startswith("_") or hasattr(type(self), name))
+        if taken:
+            raise ValueError(f"State({taken[0]}=...): State has this name itself; expected another one")
+        if buffers not in (None, "mean"):
+            raise ValueError(f"State(buffers={buffers!r}); expected None or 'mean'")
+        private = {"names": tuple(sorted(fields)), "trust": flag(trust, "State: trust"), "mean": buffers == "mean"}
+        private |= {"seed": seed if seed in (None, False) else whole(seed, "State: seed"), "callbacks": []}
+        private |= {"pass": 0, "step": 0, "border": None}
+        vars(self).update({f"_{name}": value for name, value in private.items()} | fields)
+        self.terms()  # refuses fields by name
+
+    def __setattr__(self, name, value):
+        if not name.startswith("_") and name not in self._names:
+            raise AttributeError(
+                f"the State has no field {name!r}, and a rank that joins would not have it: State({name}=...)"
+            )
+        super().__setattr__(name, value)
+
+    # What scripts call
+
+    def passes(self, count):
+        """Yields the numbers of the passes that are left, up to count - 1. Ranks may join between two of them."""
+        border = self._expect_border("passes()")
+        for number in range(vars(self)["_pass"], whole(count, "State.passes", "a number of at least 0", 0)):
+            self._start_pass(number)
+            yield number
+            self._finish_batch()
+            self._start_pass(number + 1)
+            if border.is_elastic and number + 1 < count:
+                self._grow_if(self._settle(is_end=True))
+
+    def batches(self, loader):
+        """The batches of a loader with a Sampler of this State, as the loader yields them: those that are left of the
+        present pass. Has a length, so that tqdm may be around it. Ranks may join between two batches."""
+        self._expect_border("batches()")
+        return Batches(self, loader)
+
+    def on_change(self, function):
+        """Calls function(changed) at the border at which the members have changed, on all ranks, also on those that
+        have joined, with a Changed. Returns a function that undoes this. What it raises ends the script."""
+        if not callable(function):
+            raise TypeError(f"State.on_change({function!r}); expected a function of one argument, the Changed")
+        self._callbacks.append(function)
+        return functools.partial(self._callbacks.remove, function)
+
+    def terms(self):
+        """Lines name=value: types, shapes and dtypes of the fields. A rank that joins has the same lines, or is refused
+        before the others wait for it."""
+        fields = self._fields()
+        rows = [row for field in fields for row in field.terms()]
+        for field in fields:
+            for name, _, kind in field.horo_state():
+                if isinstance(kind, Sharded):
+                    raise ValueError(f"horo.elastic.State: {name} is sharded: a rank that joins cannot get it yet")
+        rows += [("buffers", "mean" if self._mean else "of rank 0"), ("trust", str(self._trust))]
+        return [f"state.{name}={text}" for name, text in rows]
+
+    # What the loop and Batches call
+
+    def _expect_border(self, what):
+        if self._border is None:
+            raise RuntimeError(_OUTSIDE.format(what))
+        return self._border
+
+    def _fields(self):
+        options = Options(self._trust)
+        return [adapter_of(name, getattr(self, name), options) for name in self._names]
+
+    def _samplers(self):
+        """[(name, Sampler)]"""
+        pairs = ((name, getattr(self, name)) for name in self._names)
+        return [(name, value) for name, value in pairs if isinstance(value, Sampler)]
+
+    def _begin(self, border):
+        """The function of run begins on this rank, which has the state."""
+        self._border = border
+        for _, sampler in self._samplers():
+            sampler.begin(border.members, border.me)
+
+    def _start_pass(self, number):
+        vars(self)["_pass"] = number
+        for _, sampler in self._samplers():
+            if sampler.number != number:
+                sampler.start(number)
+
+    def _begin_batch(self, part):
+        """A batch, that of this Part, is given to the script."""
+        self._border.count_batch(part.counts)
+        self._step += 1
+        if self._seed is not False:
+            samplers = self._samplers() if self._seed is None else ()
+            seed = samplers[0][1].seed if samplers else self._seed or 0
+            generators.seed_all(seed, self._border.me, self._step)
+
+    def _end_batch(self, sampler):
+        """The script asks for the next batch."""
+        may_join = self._settle()
+        if sampler.steps_left():  # else the pass is over: its end is a border, too
+            self._grow_if(may_join)
+
+    def _finish_batch(self):
+        """A loop over batches has ended: what was received is settled, also if no round has ended since."""
+        if any(sampler.deal.is_open() for _, sampler in self._samplers()):
+            self._settle(is_end=True)
+
+    def _end_batches(self):
+        """The batches of a pass are used up."""
+        if self._mean:
+            self._average()
+
+    def _average(self):
+        from horo.torch.elastic.statistics import average
+
+        average([getattr(self, name) for name in self._names])
+
+    def _settle(self, is_end=False):
+        """Returns whether ranks may join here."""
+        border = self._border
+        contributors, may_join = border.settle(is_end)
+        if contributors is None:
+            return False
+        gone = tuple(member for member in border.members if member not in contributors)
+        for _, sampler in self._samplers():
+            sampler.deal.settle(contributors)
+        if gone:
+            self._tell(border.lose(gone, self._step))
+        return may_join
+
+    def _grow_if(self, may_join):
+        if not may_join:
+            return
+        border = self._border
+        if self._mean:
+            self._average()
+        changed = border.grow(Giving(self, border, True).give, self._step)
+        for _, sampler in self._samplers():
+            sampler.begin(border.members, border.me)
+        if changed.lost or changed.joined:
+            self._tell(changed)
+
+    def _join(self, border):
+        """This rank has joined: gets the state, and comes to the border at which the others are."""
+        giving = Giving(self, border, False)
+        rows = border.until_all_have_the_state(giving.give, lambda: giving.has_state, 0)
+        changed = border.change_to(rows, self._step, giving.rest["members"])
+        self._begin(border)
+        self._tell(changed)
+
+    def _tell(self, changed):
+        for function in list(self._callbacks):
+            function(changed)
+
+    def _rest(self, fields):
+        """JSON: all that is no tensor."""
+        small = {"members": list(self._border.members), "pass": vars(self)["_pass"], "step": self._step}
+        return small | {"fields": {field.name: field.rest() for field in fields}}
+
+    def _take(self, fields, rest):
+        """This rank has the bytes of all tensors of these fields."""
+        vars(self)["_pass"], self._step = rest["pass"], rest["step"]
+        for field in fields:
+            field.finish()
+            if field.is_replaced:
+                setattr(self, field.name, field.value)

@@ -1,0 +1,75 @@
+"""The fields of horo.elastic.State that are PyTorch's: modules and optimizers.
+
+Their tensors have the names that torch.distributed.checkpoint gives to a flattened state: `model.0.weight` for a field
+`model`, `optimizer.state.0.weight.exp_avg` for the optimizer of its parameters, by the parameter's name.
+"""
+
+import torch
+
+from horo.elastic.buffers import REPLICATED, form_of
+from horo.elastic.fields import Field, InPlace
+from horo.torch.optimizer_state import load_exactly
+
+
+def adapter_of_torch(name, value, options):
+    """The Field of a value of PyTorch; None: of another kind, or one with state_dict()."""
+    if isinstance(value, torch.nn.Module):
+        return OfModule(name, value, options)
+    if isinstance(value, torch.optim.Optimizer):
+        return OfOptimizer(name, value, options)
+    return None
+
+
+class OfModule(InPlace):
+    """Parameters and buffers. A tensor in two places is one tensor, under its first name."""
+
+    def __init__(self, name, value, options):
+        super().__init__(name, value, options)
+        for one, param in value.named_parameters():
+            options.names.setdefault(id(param), (one, self._full(one)))
+
+    def horo_state(self):
+        for name, tensor in (*self.value.named_parameters(), *self.value.named_buffers()):
+            if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+                raise ValueError(
+                    f"horo.elastic.State: {self._full(name)} has no shape yet: run a forward pass before elastic.run"
+                )
+            yield self._full(name), tensor, REPLICATED
+
+
+class OfOptimizer(Field):
+    """Options of the groups and the state. A rank that joins may have no state yet: it is made of the rest."""
+
+    is_replaced = False
+
+    def terms(self):
+        self._encoded()
+        kind = next(one.__name__ for one in type(self.value).__mro__ if not one.__module__.startswith("horo."))
+        rows = [(self.name, f"{kind}, {len(self.value.param_groups)} groups")]
+        for name, param in zip(self._names(), self._params()):
+            rows.append((self._full(f"params.{name}"), form_of(param)))
+        return rows
+
+    def _params(self):
+        return [param for group in self.value.param_groups for param in group["params"]]
+
+    def _names(self):
+        """Of the parameters in the order of the groups: those of the State's modules, with the name of the field where
+        two of them have one name; or the optimizer's places."""
+        found = [self.options.names.get(id(param), (str(i), str(i))) for i, param in enumerate(self._params())]
+        short, full = zip(*found) if found else ((), ())
+        return list(short if len(set(short)) == len(short) else full)
+
+    def _content(self):
+        """state_dict() with the names of the parameters in the place of their numbers."""
+        content = self.value.state_dict()
+        numbers = [number for group in content["param_groups"] for number in group["params"]]
+        names = dict(zip(numbers, self._names()))
+        state = {names.get(number, number): entry for number, entry in content["state"].items()}
+        return {**content, "state": state}
+
+    def _take(self, value):
+        numbers = [number for group in value["param_groups"] for number in group["params"]]
+        of_name = dict(zip(self._names(), numbers))
+        state = {of_name.get(name, name): entry for name, entry in value["state"].items()}
+        load_exactly(self.value, {**value, "state": state})

@@ -1,0 +1,44 @@
+"""horo.elastic.State: ranks are lost and join, all have equal bits, and each sample is used once per pass."""
+
+import ast
+import re
+
+import pytest
+import ranks
+from test_elastic import TORCH_DEADLINE_S, command, run
+
+SAMPLES, PASSES = 53, 3
+DEATHS = ("1:2:before", "3:9:after", "2:1:evaluation")
+
+
+def test_each_sample_counts_once_per_pass_when_ranks_die():
+    words = command(4, "elastic_growing", *DEATHS, deadline=TORCH_DEADLINE_S)
+    output, errors = run(words)
+    assert errors.count(" died ") == 3, errors
+    passes, contributors = [[] for _ in range(PASSES)], {}
+    for line in re.findall(r"^\[\d\] step (.*)$", output, re.MULTILINE):
+        number, step, rank, indices, ids = line.split(" ", 4)
+        assert contributors.setdefault(step, ids) == ids
+        assert int(rank) in ast.literal_eval(ids)
+        passes[int(number)] += map(int, indices.split(","))
+    assert [sorted(indices) for indices in passes] == [list(range(SAMPLES))] * PASSES
+    (end,) = re.findall(r"^\[\d\] end \d+ (\[.*\]) ", output, re.MULTILINE)
+    assert ast.literal_eval(end) == [[[1], [], 4, 3], [[3], [], 3, 2], [[2], [], 2, 1]]
+
+
+def test_ranks_that_join_have_equal_bits(run_program):
+    addresses = " ".join(ranks.free_address() for _ in range(4))
+    ended = run_program("elastic_joined", 4, deadline_s=TORCH_DEADLINE_S, env={"ADDRESSES": addresses})
+    lines = [line.split() for rank in ended for line in rank.output.splitlines()]
+    assert len({words[1] for words in lines if words[0] == "end"}) == 1
+    for number in range(4):
+        samples = [int(one) for words in lines if words[:2] == ["step", str(number)] for one in words[3:]]
+        assert sorted(samples) == list(range(203)), number
+
+
+@pytest.mark.parametrize("megabytes", [9])
+def test_a_state_is_read_from_memory_or_comes_by_messages_and_a_difference_is_refused(run_program, megabytes):
+    ended = run_program("elastic_transfer", 4, deadline_s=TORCH_DEADLINE_S, arguments=[megabytes])
+    for rank in ended[2:]:
+        by_memory, by_messages = rank.output.splitlines()
+        assert "MiB from ranks 0, 1 in " in by_memory and by_messages.endswith(" ms by messages")
