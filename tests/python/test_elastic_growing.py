@@ -37,8 +37,7 @@ def test_ranks_that_join_have_equal_bits(run_program):
 
 
 @pytest.mark.parametrize("megabytes", [9])
-def test_a_state_is_read_from_memory_or_comes_by_messages_and_a_difference_is_refused(run_program, megabytes):
+def test_a_state_is_given_and_a_difference_is_refused(run_program, megabytes):
     ended = run_program("elastic_transfer", 4, deadline_s=TORCH_DEADLINE_S, arguments=[megabytes])
     for rank in ended[2:]:
-        by_memory, by_messages = rank.output.splitlines()
-        assert "MiB from ranks 0, 1 in " in by_memory and by_messages.endswith(" ms by messages")
+        assert "MiB from ranks 0, 1 in " in rank.output

@@ -61,7 +61,16 @@ def join(terms):
     """Of a process that was started to join a job: its provisional session ends, and it waits until the ranks of the
     job come to a border. Returns the session of the job, which is the default one from then on. terms: see can_grow().
     Blocks; a signal may interrupt it. Raises PeerLost, with the reason, if the job refuses this rank or ends."""
-    raise NotImplementedError(f"joining a job with {len(terms)} bytes of terms")
+    global _session
+    with _lock:
+        provisional = session()
+        if not provisional.is_joiner:
+            raise ValueError(f"horo.join: rank {provisional.topology.rank} was not started by horo run to join a job")
+        _end()
+        _session = Session(provisional.settings, None, terms)
+        _descent.mark(_session.topology, _job)
+        _session.world.changed = functools.partial(_descent.mark, described=_job)
+        return _session
 
 
 def before_shutdown(function):

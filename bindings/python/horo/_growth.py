@@ -1,16 +1,22 @@
 """What a session has for jobs that grow: its ranks may be joined by others. See docs/elastic.md.
 
-Until the library has these calls, a session never grows.
-
 What the ranks count equally since the start of the job cannot be known to a rank that joins: rounds of an optimizer,
 looks of the audit, layouts, the order of the forward, the streams of optimizers. They count these from
 `session.joins[number of the process set]`, as after a join() of Horovod; at a growth the number of the world gets a new
 value that all members have agreed on.
 """
 
+import ctypes
+
+from horo import _native
+from horo._arguments import encoded
+from horo._changes import held
+from horo._native import quick, slow
+
 GROWTH_BITS = 16  # of session.joins[0]: calls of join() since the last growth
 
 _hooks = []  # functions that count_growth() calls
+_MOST_JOINERS = 8192  # kMaxMembers
 
 
 def on_growth(function):
@@ -35,22 +41,49 @@ def count_growth(session, growths):
 class Growth:
     """The part of Session for ranks that join."""
 
-    is_joiner = False  # this process was started to join a job, and has not joined yet: its session is provisional
     census = None  # a Census, while a function of horo.elastic.run trains
+
+    @property
+    def is_joiner(self):
+        """This process was started to join a job, and has not joined yet: its session is provisional."""
+        return self._check(quick.horo_has_yet_to_join(self.pointer)) == 1
 
     def can_grow(self, terms):
         """The script of this rank can go on with ranks that join. terms: lines name=value that a rank which joins must
         have, too. May be called again: the last call counts. Does not block."""
+        self._check(quick.horo_can_grow(self.pointer, encoded(terms, "terms")))
 
     def joiners(self):
         """The MemberIds of the ranks that are ready to join, a tuple. Does not block."""
-        return ()
+        count = self._check(quick.horo_get_joiners(self.pointer, None, 0))
+        if not count:
+            return ()
+        ids = (ctypes.c_uint32 * _MOST_JOINERS)()
+        return tuple(ids[: self._check(quick.horo_get_joiners(self.pointer, ids, _MOST_JOINERS))])
 
     def grow(self):
         """Ends the epoch of the world at one place of all ranks, and begins the next one with the ranks that are ready.
         Collective over the world; blocks. Returns the epoch. Ranks that have died meanwhile are not in it, and the
         ready ones may not be in it either."""
-        raise NotImplementedError("Session.grow()")
+        return self._count_of(quick.horo_grow(self.pointer))
 
     def synced(self, text):
         """This rank, which has joined, has the state. text: what was sent, for the log. Does not block."""
+        self._check(quick.horo_synced(self.pointer, encoded(text, "text")))
+
+    def transfer(self, buffers, has_state):
+        """Gives the bytes of the ranks with the state to those that have joined. buffers: [(name, form, address,
+        bytes)], equal on all ranks but for the addresses. Collective over the world; blocks. Returns a Transferred.
+        See horo_transfer."""
+        rows = (_native.StateBuffer * max(len(buffers), 1))()
+        for row, (name, form, address, nbytes) in zip(rows, buffers):
+            row.struct_bytes = ctypes.sizeof(row)
+            row.name, row.form = encoded(name, "name"), encoded(form, "form")
+            row.data, row.bytes = address, nbytes
+        moved = _native.Transferred(ctypes.sizeof(_native.Transferred))
+        with held:
+            try:
+                self._check(slow.horo_transfer(self.pointer, rows, len(buffers), has_state, moved))
+            finally:
+                self.world.see()
+        return moved

@@ -34,13 +34,14 @@ def _free(pid, responder, _callbacks):
 class Session(Keys, Growth):
     """One engine. Only wait, close, add_set, remove_set and the constructor block. Thread-safe."""
 
-    def __init__(self, settings=(), exchange=None):
+    def __init__(self, settings=(), exchange=None, terms=None):
         """Joins the job that the HORO_* variables or the launcher's variables describe.
 
         settings: "HORO_NAME=value" lines that take precedence over the environment. exchange: see _exchange.foreign;
-        used if the ranks are on several hosts and HORO_ADDR is not set."""
+        used if the ranks are on several hosts and HORO_ADDR is not set. terms: see _default.join."""
         super().__init__()
-        self.pointer = SessionStart(list(settings), exchange).join()
+        self.settings = list(settings)
+        self.pointer = SessionStart(self.settings, exchange, terms).join()
         self.pid, self.closed = os.getpid(), False
         self._closing = threading.RLock()  # reentrant: a signal handler may call shutdown() during a shutdown
         self.world = World(self.pointer)
