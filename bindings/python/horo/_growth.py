@@ -7,6 +7,7 @@ value that all members have agreed on.
 """
 
 import ctypes
+import functools
 
 from horo import _native
 from horo._arguments import encoded
@@ -43,7 +44,7 @@ class Growth:
 
     census = None  # a Census, while a function of horo.elastic.run trains
 
-    @property
+    @functools.cached_property
     def is_joiner(self):
         """This process was started to join a job, and has not joined yet: its session is provisional."""
         return self._check(quick.horo_has_yet_to_join(self.pointer)) == 1
