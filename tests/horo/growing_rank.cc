@@ -3,7 +3,8 @@
 // In each step the ranks add up VALUES numbers, which depend on member and step, to their state; the sum also says
 // which members have contributed, and whether one of them knows processes that are ready to join. Those get the state
 // at the end of the step. TEST_KILL and TEST_STOP: see kill_points.h. TEST_PAUSE_MS: after each step. At the end each
-// rank prints one line: its member, the hash of its state, the members of each step, and the longest step and border.
+// rank prints one line: its member, the hash and a sum of its state, the members of each step by their masks, and the
+// longest step and border.
 #include <poll.h>
 
 #include <algorithm>
@@ -103,9 +104,16 @@ class Program {
     }
   }
 
+  // Of all values, each with a weight: exact.
+  std::uint64_t sum() const {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < state_.size(); ++i) sum += static_cast<std::uint64_t>(state_[i]) * (i % 97 + 1);
+    return sum;
+  }
+
   void print() const {
-    std::cout << "grown " << member_ << " hash " << std::hex
-              << hash_bytes(std::as_bytes(std::span(state_))) << std::dec << " members ";
+    std::cout << "grown " << member_ << " hash " << std::hex << hash_bytes(std::as_bytes(std::span(state_)))
+              << std::dec << " sum " << sum() << " members ";
     for (std::size_t i = 0; i < history_.size(); i += kMasks) {
       if (i > 0 && std::equal(history_.begin() + static_cast<std::ptrdiff_t>(i),
                               history_.begin() + static_cast<std::ptrdiff_t>(i + kMasks),
