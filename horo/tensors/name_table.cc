@@ -51,18 +51,17 @@ void NameTable::reset_unnamed(std::uint32_t set) {
 
 std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> NameTable::unnamed_of_world(Key border) const {
   std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> calls;
+  const auto is_in_flight = [&](const ScopedName& kind, std::uint64_t number) {
+    const std::string name = std::get<2>(kind) + "#" + std::to_string(number);
+    const auto found = names_.find({std::get<0>(kind), std::get<1>(kind), name});
+    const auto is_other = [&](Key key) { return key != border && records_[key].is_in_flight(); };
+    return found != names_.end() && std::ranges::any_of(found->second.keys, is_other);
+  };
   for (const auto& [kind, count] : unnamed_) {
-    const auto& [set, channel, name] = kind;
-    if (set != 0) continue;
+    if (std::get<0>(kind) != 0) continue;
     std::uint64_t over = count;
-    const auto is_in_flight = [&](std::uint64_t number) {
-      const auto found = names_.find({set, channel, name + "#" + std::to_string(number)});
-      return found != names_.end() && std::ranges::any_of(found->second.keys, [&](Key key) {
-               return key != border && records_[key].is_in_flight();
-             });
-    };
-    while (over > 0 && is_in_flight(over - 1)) --over;
-    calls.emplace(std::pair(channel, name), over);
+    while (over > 0 && is_in_flight(kind, over - 1)) --over;
+    calls.emplace(std::pair(std::get<1>(kind), std::get<2>(kind)), over);
   }
   return calls;
 }
