@@ -71,7 +71,7 @@ std::string RankSupervisor::status_document() const {
   status.age_s = std::chrono::duration<double>(Clock::now() - started_).count();
   status.ranks = launch_.ranks();
   status.size = launch_.size();
-  for (const Rank& rank : ranks_) {
+  for (const auto& [id, rank] : ranks_) {
     MemberStatus member{rank.end.rank, rank.end.rank, rank.pid, rank.is_stopped ? "stopped" : "running", "", {}};
     if (!rank.is_running) {
       member.rank.reset();
