@@ -14,7 +14,8 @@ JobMembership::JobMembership(const MembershipConfig& config)
     : config_(config),
       members_(static_cast<std::size_t>(config.members)),
       view_(static_cast<std::size_t>(config.members)),
-      silences_(members_.size(), {config.silence_limit, config.start_limit}) {
+      silences_(members_.size(), {config.silence_limit, config.start_limit}),
+      parking_(config.park_timeout) {
   HORO_CHECK(config.members >= 1 && config.min_members >= 1 && config.min_members <= config.members);
   std::iota(view_.begin(), view_.end(), MemberId{0});
   sent_view_ = std::make_shared<const GuardMessage>(View{});
@@ -79,8 +80,7 @@ void JobMembership::handle(const MembersHeard& event) {
 
 void JobMembership::count_from(TimePoint now) {
   silences_.count_from(now);
-  if (parked_since_) parked_since_ = std::max(*parked_since_, now);
-  if (unwaited_since_) unwaited_since_ = std::max(*unwaited_since_, now);
+  parking_.count_from(now);
   next_judgement_.reset();
 }
 
@@ -136,14 +136,14 @@ void JobMembership::fail(MemberId id, const Leave& message) {
 // in their epoch, unless they are too few without it.
 void JobMembership::take_back_leave(MemberId id, const Leave& message) {
   fail(id, message);
-  std::erase_if(departures_, [id](const Departure& departure) { return departure.id == id; });
+  departures_.take_back(id);
   at(id).presence = Presence::kFailed;
   ++changes_;
   const bool is_of_epoch = std::binary_search(view_.begin(), view_.end(), id);
   const std::string reason = name_of(id) + " failed: " + message.reason;
   if (here_ > 0 && is_of_epoch) return depart(id, Presence::kFailed, failed_words(id), reason);
   if (here_ == 0 || is_enough(here_)) return say(failed_words(id));
-  departures_.push_back({id, true, failed_words(id)});
+  departures_.add(id, true, failed_words(id));
   close_epoch(std::nullopt, reason);
 }
 
@@ -155,7 +155,7 @@ void JobMembership::depart(MemberId id, Presence how, const std::string& story, 
   at(id).presence = how;
   ++changes_;
   recount();
-  departures_.push_back({id, how == Presence::kDied || how == Presence::kFailed, story});
+  departures_.add(id, how == Presence::kDied || how == Presence::kFailed, story);
   const bool began =
       epoch_ > 0 || silences_.of(id).has_spoken;  // else it may be a program without a session, as the others
   if (how == Presence::kLeft && (at(id).is_installed || at(id).frozen || !began)) return;
@@ -210,7 +210,7 @@ void JobMembership::judge_silence() {
   has_silent_ = !silent.empty();
   if (!closing_) tell_missed(silent);
   if (silent.empty()) return end_hold();
-  if (!is_waited_) return pause_hold();
+  if (!is_waited_) return parking_.pause(now_);
   const bool may_go_on_without = is_enough(here_ - silent.size());
   if (may_go_on_without || !is_enough(here_)) return give_up(silent);
   hold(silent);
@@ -356,7 +356,7 @@ void JobMembership::end_too_few() {
   const std::string why =
       has_waited_ ? ", and no other came back within " + duration_text(config_.park_timeout) + " (--park-timeout)"
                   : ", and none can come back";
-  end_job(departures_text() + left_text(here()) + why + ": start the job again");
+  end_job(departures_.text() + left_text(here()) + why + ": start the job again");
 }
 
 void JobMembership::end_job(const std::string& text) {
@@ -374,9 +374,7 @@ void JobMembership::tell_over() {
     return say("all " + std::to_string(view_.size()) + " ranks " + (are_all ? "" : "that were left ") +
                "failed in the same way: " + printable(at(view_.front()).failure));
   }
-  for (const Departure& departure : departures_) {
-    if (departure.is_failure) say(departure.text);
-  }
+  for (const std::string& text : departures_.failures()) say(text);
 }
 
 }  // namespace horo

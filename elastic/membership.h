@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "elastic/broken_links.h"
+#include "elastic/departures.h"
 #include "elastic/messages.h"
+#include "elastic/parking.h"
 #include "elastic/silences.h"
 #include "horo/base/time.h"
 
@@ -136,7 +138,7 @@ class JobMembership {
   std::uint32_t epoch() const { return epoch_; }
   const std::vector<MemberId>& members() const { return view_; }  // of the current epoch, by rank
   bool has_silent() const { return has_silent_; }  // a member is silent for too long, whether another one waits or not
-  bool is_parked() const { return parked_since_.has_value(); }
+  bool is_parked() const { return parking_.is_on(); }
   bool is_over() const;  // EndJob was given, or no member is left: each has left, ended or been evicted
   // The members whose ends decide the job's: those that left in good order, and those of the last epoch that are here,
   // if they are enough to go on; else all members.
@@ -164,12 +166,6 @@ class JobMembership {
     bool is_report = false;                             // of a member that froze; a cause replaces it
     std::optional<std::pair<MemberId, MemberId>> pair;  // the first member that missed another one, and that one
   };
-  // A member that is out since the last decision, for the story.
-  struct Departure {
-    MemberId id = 0;
-    bool is_failure = false;  // told at the end of the job, if no decision has told it
-    std::string text;
-  };
 
   void handle(const MemberEnded& event);
   void handle(const MemberStopped& event);
@@ -183,6 +179,9 @@ class JobMembership {
   void take(MemberId id, const Installed& message);
   void take(MemberId id, const Leave& message);
   void take(MemberId, const Report&) {}
+  void take(MemberId, const CanGrow&) {}
+  void take(MemberId, const Ready&) {}
+  void take(MemberId, const Synced&) {}
   void fail(MemberId id, const Leave& message);
   void take_back_leave(MemberId id, const Leave& message);
 
@@ -196,7 +195,6 @@ class JobMembership {
   void give_up(const std::vector<MemberId>& silent);
   void tell_missed(const std::vector<MemberId>& silent);
   void hold(const std::vector<MemberId>& silent);
-  void pause_hold();
   void end_hold();
   void decide();
   std::optional<TimePoint> alike_until() const;
@@ -231,7 +229,6 @@ class JobMembership {
   std::string cause_text() const;                            // why the epoch ends, for the story
   static std::string left_words(const std::string& reason);  // " left (drained)"
   std::string failed_words(MemberId id) const;               // "rank 2 failed (exit code 3)"
-  std::string departures_text() const;  // "rank 1 died (signal 9 (SIGKILL)), rank 2 left; "; or empty
   std::string left_text(const std::vector<MemberId>& left) const;
   void send(MemberId id, std::shared_ptr<const GuardMessage> message);
   void send(MemberId id, GuardMessage message);
@@ -256,15 +253,12 @@ class JobMembership {
   bool has_silent_ = false, is_waited_ = false;  // in the last judgement: a member is silent for too long, one waits
   std::vector<MemberId> missed_;                 // as the members of the epoch were told last
   bool has_told_missed_ = false;                 // they were told of any
-  std::vector<Departure> departures_;
+  Departures departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
   BrokenLinks broken_;
-  std::optional<TimePoint> parked_since_;    // silent members are waited for, without which too few are left
-  std::vector<MemberId> held_;               // these
-  std::size_t parked_ = 0;                   // the number of the others
-  std::optional<TimePoint> unwaited_since_;  // parked: none of the others waits
-  bool has_waited_ = false;                  // and they did not come back in time
-  std::optional<std::string> end_;           // of EndJob, if it was given
+  Parking parking_;                 // for silent members
+  bool has_waited_ = false;         // and they did not come back in time
+  std::optional<std::string> end_;  // of EndJob, if it was given
   bool is_over_told_ = false;
   TimePoint now_{};
   std::vector<MembershipAction> actions_;

@@ -41,7 +41,7 @@ void JobMembership::restore_failed_exits() {
   for (MemberId id = 0; id < members_.size(); ++id) {
     const bool is_of_epoch = std::binary_search(view_.begin(), view_.end(), id);
     if (is_of_epoch || at(id).presence != Presence::kFailed) continue;
-    departures_.push_back({id, true, failed_words(id)});
+    departures_.add(id, true, failed_words(id));
     if (!closing_) closing_ = Closing{std::nullopt, name_of(id) + " failed: " + at(id).detail, false, std::nullopt};
   }
 }
@@ -52,7 +52,7 @@ void JobMembership::restore_departure(MemberId id) {
   const std::string name = "rank " + std::to_string(id);
   const auto depart = [&](const char* verb, const std::string& story, const std::string& reason) {
     const bool is_failure = member.presence == Presence::kDied || member.presence == Presence::kFailed;
-    departures_.push_back({id, is_failure, name + verb + story});
+    departures_.add(id, is_failure, name + verb + story);
     if (!closing_ && !reason.empty()) closing_ = Closing{id, name_of(id) + reason, false, std::nullopt};
   };
   switch (member.presence) {
@@ -115,7 +115,7 @@ std::vector<MembershipAction> JobMembership::tell_again(const std::vector<Touche
     if (closing_ && !member.frozen) send(one.id, Freeze{epoch_, closing_->lost, closing_->reason});
     if (member.frozen && is_settled()) send(one.id, settled_);
     if (member.frozen && is_parked()) {
-      send(one.id, Parked{static_cast<std::uint32_t>(parked_), static_cast<std::uint32_t>(config_.min_members)});
+      send(one.id, Parked{static_cast<std::uint32_t>(parking_.told()), static_cast<std::uint32_t>(config_.min_members)});
     }
   }
   return conclude();
@@ -250,8 +250,7 @@ void JobMembership::recount() {
 // ---- Silent members.
 
 void JobMembership::give_up(const std::vector<MemberId>& silent) {
-  parked_since_.reset();
-  unwaited_since_.reset();
+  parking_.end();
   for (const MemberId id : silent) evict(id, silences_.words(id));
 }
 
@@ -268,24 +267,18 @@ void JobMembership::tell_missed(const std::vector<MemberId>& silent) {
 // Without the silent members too few are left, so nothing is gained if they are given up before they are back.
 void JobMembership::hold(const std::vector<MemberId>& silent) {
   const std::size_t others = here_ - silent.size();
-  held_ = silent;
-  if (const auto unwaited_since = std::exchange(unwaited_since_, std::nullopt); unwaited_since && parked_since_)
-    *parked_since_ += now_ - *unwaited_since;
-  if (!parked_since_) {
+  if (parking_.wait_for(silent, now_)) {
     say(ranks_text(silent) + (silent.size() == 1 ? " does" : " do") + " not answer; without " +
         (silent.size() == 1 ? "it " : "them ") + std::to_string(others) + (others == 1 ? " is" : " are") +
         " left, fewer than --min-np " + std::to_string(config_.min_members) + ": parked for up to " +
         duration_text(config_.park_timeout));
-    parked_since_ = now_;
-    parked_ = SIZE_MAX;
   }
-  const TimePoint until = *parked_since_ + config_.park_timeout;
-  if (now_ >= until) {
+  if (now_ >= parking_.until()) {
     has_waited_ = true;
     return give_up(silent);
   }
-  next_judgement_ = std::min(*next_judgement_, until);
-  if (std::exchange(parked_, others) == others) return;
+  next_judgement_ = std::min(*next_judgement_, parking_.until());
+  if (!parking_.tells(others)) return;
   const auto message = std::make_shared<const GuardMessage>(
       Parked{static_cast<std::uint32_t>(others), static_cast<std::uint32_t>(config_.min_members)});
   for (const MemberId id : here()) {
@@ -293,20 +286,15 @@ void JobMembership::hold(const std::vector<MemberId>& silent) {
   }
 }
 
-// The time in which no member waits, since all are stopped, does not count.
-void JobMembership::pause_hold() {
-  if (parked_since_ && !unwaited_since_) unwaited_since_ = now_;
-}
-
 // After a pause of the caller none is silent yet, but those that were have not answered either.
 void JobMembership::end_hold() {
-  if (!parked_since_) return;
-  std::erase_if(held_, [this](MemberId id) { return is_out(id); });
+  if (!parking_.is_on()) return;
+  std::vector<MemberId>& held = parking_.missing();
+  std::erase_if(held, [this](MemberId id) { return is_out(id); });
   const auto has_answered = [this](MemberId id) { return silences_.has_answered(id); };
-  if (!std::all_of(held_.begin(), held_.end(), has_answered)) return;
-  parked_since_.reset();
-  unwaited_since_.reset();
-  if (!held_.empty()) say("the ranks that were missed answer again");
+  if (!std::all_of(held.begin(), held.end(), has_answered)) return;
+  parking_.end();
+  if (!held.empty()) say("the ranks that were missed answer again");
 }
 
 // ---- Messages and texts.
@@ -324,15 +312,9 @@ void JobMembership::send_all(const std::vector<MemberId>& ids, GuardMessage mess
   for (const MemberId id : ids) send(id, shared);
 }
 
-std::string JobMembership::departures_text() const {
-  std::string text;
-  for (const Departure& departure : departures_) text += (text.empty() ? "" : ", ") + departure.text;
-  return text.empty() ? text : text + "; ";
-}
-
 // A report of a member has its numbers, those of the epoch.
 std::string JobMembership::cause_text() const {
-  return departures_.empty() ? printable(at_start(closing_->reason, view_)) + "; " : departures_text();
+  return departures_.is_empty() ? printable(at_start(closing_->reason, view_)) + "; " : departures_.text();
 }
 
 std::string JobMembership::left_text(const std::vector<MemberId>& left) const {

@@ -17,7 +17,11 @@ enum class MessageKind : std::uint8_t {
   kReport,
   kSettle,
   kDrain,
-  kMissed
+  kMissed,
+  kCanGrow,
+  kReady,
+  kSynced,
+  kGrow
 };
 
 // How a member leaves.

@@ -52,6 +52,17 @@ void write_card(ByteWriter& out, const Card& card) {
   write_bytes(out, card);
 }
 
+void write_terms(ByteWriter& out, const std::string& terms) {
+  HORO_CHECK(terms.size() <= kMaxTerms);
+  write_bytes(out, std::as_bytes(std::span(terms)));
+}
+
+void write_sets(ByteWriter& out, bool at_border, const std::vector<std::byte>& sets) {
+  HORO_CHECK(sets.size() <= kMaxSetState);
+  out.u8(at_border ? 1 : 0);
+  write_bytes(out, sets);
+}
+
 void write_member(ByteWriter& out, const std::optional<MemberId>& member) {
   out.u8(member ? 1 : 0);
   if (member) out.u32(*member);
@@ -79,6 +90,7 @@ std::vector<std::byte> encode_one(const Frozen& message) {
   out.u64(message.forgotten);
   write_effects(out, message.effects);
   write_card(out, message.card);
+  write_sets(out, message.at_border, message.sets);
   return finish(std::move(out));
 }
 
@@ -103,6 +115,26 @@ std::vector<std::byte> encode_one(const Report& message) {
   out.u64(message.collectives);
   out.u64(message.in_flight);
   out.text(cut_text(message.oldest));
+  return finish(std::move(out));
+}
+
+std::vector<std::byte> encode_one(const CanGrow& message) {
+  ByteWriter out = begin(MessageKind::kCanGrow);
+  write_terms(out, message.terms);
+  return finish(std::move(out));
+}
+
+std::vector<std::byte> encode_one(const Ready& message) {
+  ByteWriter out = begin(MessageKind::kReady);
+  write_terms(out, message.terms);
+  write_card(out, message.card);
+  return finish(std::move(out));
+}
+
+std::vector<std::byte> encode_one(const Synced& message) {
+  ByteWriter out = begin(MessageKind::kSynced);
+  out.u32(message.epoch);
+  out.text(cut_text(message.text));
   return finish(std::move(out));
 }
 
@@ -151,6 +183,7 @@ void write_members(ByteWriter& out, const std::vector<MemberId>& members) {
 
 std::vector<std::byte> encode_one(const View& message) {
   HORO_CHECK(message.members.size() <= kMaxMembers);
+  HORO_CHECK(std::ranges::includes(message.members, message.joined));
   ByteWriter out = begin(MessageKind::kView);
   out.u32(message.epoch);
   write_members(out, message.members);
@@ -164,6 +197,8 @@ std::vector<std::byte> encode_one(const View& message) {
     out.u32(member);
     write_card(out, card);
   }
+  write_members(out, message.joined);
+  write_sets(out, message.at_border, message.sets);
   return finish(std::move(out));
 }
 
@@ -201,6 +236,13 @@ std::vector<std::byte> encode_one(const Drain& message) {
 std::vector<std::byte> encode_one(const Missed& message) {
   ByteWriter out = begin(MessageKind::kMissed);
   write_members(out, message.members);
+  return finish(std::move(out));
+}
+
+std::vector<std::byte> encode_one(const Grow& message) {
+  HORO_CHECK(message.joiners.size() <= kMaxMembers);
+  ByteWriter out = begin(MessageKind::kGrow);
+  write_members(out, message.joiners);
   return finish(std::move(out));
 }
 

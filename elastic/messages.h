@@ -15,13 +15,14 @@
 
 namespace horo {
 
-// A process that takes part in the job: its rank in the first epoch. Never given to another process.
+// A process that takes part in the job: its rank in the first epoch, or the next free number for a process that was
+// started later. Never given to another process.
 using MemberId = std::uint32_t;
 
 inline constexpr std::size_t kMaxMemberText = 2'048;        // bytes; longer texts are cut
 inline constexpr std::size_t kMaxMemberMessage = 32 << 20;  // bytes of an encoded message
-inline constexpr std::uint8_t kMemberMessageVersion = 5;
-inline constexpr std::size_t kMaxMembers = 8'192;
+inline constexpr std::uint8_t kMemberMessageVersion = 6;
+inline constexpr std::size_t kMaxMembers = 8'192;  // of a job, those included that have joined
 inline constexpr std::size_t kMaxLanes = 1'024;             // of one member
 inline constexpr std::size_t kMaxLanesOfAll = 1'024 << 10;  // in a View or a Settle
 
@@ -42,6 +43,10 @@ using Card = std::vector<std::byte>;
 inline constexpr std::size_t kMaxCardBytes = 4'096;
 inline constexpr std::size_t kMaxCardBytesOfAll = 8 << 20;  // in a View
 
+// What the processes that join must have as the members have it: lines "name=value".
+inline constexpr std::size_t kMaxTerms = 1 << 20;     // bytes
+inline constexpr std::size_t kMaxSetState = 1 << 20;  // bytes of the process sets that a joiner gets
+
 // ---- From a member to the guard.
 
 // The member has stopped the lanes of this epoch and delivers nothing more in it: its progress is final.
@@ -54,6 +59,10 @@ struct Frozen {
   std::uint64_t forgotten = 0;   // the effects of so many of the first of them are not among `effects`
   Effects effects = {};          // of the others
   Card card = {};                // of this member, in the next epoch
+  // The member has left the epoch in good order, at the release of a growth: there, all members that say so are at one
+  // place of the stream. With it, its process sets as joiners need them, equal on all members.
+  bool at_border = false;
+  std::vector<std::byte> sets = {};
   bool operator==(const Frozen&) const = default;
 };
 // The member runs in this epoch.
@@ -81,7 +90,24 @@ struct Report {
   std::string oldest;             // the name of the one in flight that was submitted first; empty: none, or no name
   bool operator==(const Report&) const = default;
 };
-using MemberMessage = std::variant<Frozen, Installed, Leave, Report>;
+// The script of this member can go on with ranks that join, if these have the same terms. The last one counts.
+struct CanGrow {
+  std::string terms;
+  bool operator==(const CanGrow&) const = default;
+};
+// A process that was started later has all that it needs before the others stop. Sent again when its card changes.
+struct Ready {
+  std::string terms;
+  Card card = {};
+  bool operator==(const Ready&) const = default;
+};
+// A member that has joined has the state of the others. The text is for the story: "256 MiB from ranks 0 to 3 in 41 ms".
+struct Synced {
+  std::uint32_t epoch = 0;
+  std::string text = {};
+  bool operator==(const Synced&) const = default;
+};
+using MemberMessage = std::variant<Frozen, Installed, Leave, Report, CanGrow, Ready, Synced>;
 
 // ---- From the guard to a member.
 
@@ -102,6 +128,11 @@ struct View {
   std::string reason;             // why the last epoch ended, as a sentence
   Effects effects = {};  // that some member has applied in the last epoch, and some member has not: it does so now
   std::map<MemberId, Card> cards = {};  // of the members
+  std::vector<MemberId> joined = {};    // of the members: those that were in no epoch before; ascending
+  // All members that go on have left the last epoch at its border: their request for the growth is done. Else it is in
+  // flight on all of them, and runs again.
+  bool at_border = false;
+  std::vector<std::byte> sets = {};  // the process sets, for those that have joined; empty if none has
   bool operator==(const View&) const = default;
 };
 // What the members that are frozen in this epoch had complete: they deliver now what is done, and stay frozen. The View
@@ -139,7 +170,13 @@ struct Missed {
   std::vector<MemberId> members;  // ascending
   bool operator==(const Missed&) const = default;
 };
-using GuardMessage = std::variant<Freeze, View, Settle, Parked, Evicted, Ask, Drain, Missed>;
+// These processes are ready to join, and no others: the members are to come to a border at a place of the stream that
+// they agree on.
+struct Grow {
+  std::vector<MemberId> joiners;  // ascending
+  bool operator==(const Grow&) const = default;
+};
+using GuardMessage = std::variant<Freeze, View, Settle, Parked, Evicted, Ask, Drain, Missed, Grow>;
 
 // Whether a message with these stays within the limits of all members.
 bool fits(const ProgressOf& progress, const std::map<MemberId, Card>& cards);

@@ -15,8 +15,8 @@ constexpr std::size_t kEffectBytes = 12;   // of an empty effect
 constexpr std::size_t kProgressBytes = 5;  // of a member with an empty Progress, as the one before
 constexpr std::size_t kCardBytes = 8;      // of a member with an empty card
 
-static_assert(kMaxMembers * (4 + kProgressBytes + 4 + kCardBytes) + kMaxLanesOfAll * kLaneBytes + kMaxCardBytesOfAll +
-                      kMaxEffectBytes + kMaxEffects * kEffectBytes + 2 * kMaxMemberText <=
+static_assert(kMaxMembers * (4 + kProgressBytes + 4 + kCardBytes + 4) + kMaxLanesOfAll * kLaneBytes + kMaxCardBytesOfAll +
+                      kMaxEffectBytes + kMaxEffects * kEffectBytes + 2 * kMaxMemberText + kMaxSetState <=
                   kMaxMemberMessage,
               "the longest view");
 
@@ -78,6 +78,17 @@ Card read_card(ByteReader& in) {
   return read_bytes(in, kMaxCardBytes, "bytes of a card");
 }
 
+std::string read_terms(ByteReader& in) {
+  const auto bytes = in.raw(read_count(in, 1, kMaxTerms, "bytes of terms"));
+  std::string terms;
+  for (const std::byte byte : bytes) terms.push_back(static_cast<char>(byte));
+  return terms;
+}
+
+std::vector<std::byte> read_sets(ByteReader& in) {
+  return read_bytes(in, kMaxSetState, "bytes of process sets");
+}
+
 Frozen read_frozen(ByteReader& in) {
   Frozen message;
   message.epoch = in.u32();
@@ -88,6 +99,22 @@ Frozen read_frozen(ByteReader& in) {
   message.forgotten = in.u64();
   message.effects = read_effects(in);
   message.card = read_card(in);
+  message.at_border = read_flag(in);
+  message.sets = read_sets(in);
+  return message;
+}
+
+Ready read_ready(ByteReader& in) {
+  Ready message;
+  message.terms = read_terms(in);
+  message.card = read_card(in);
+  return message;
+}
+
+Synced read_synced(ByteReader& in) {
+  Synced message;
+  message.epoch = in.u32();
+  message.text = in.text(kMaxMemberText);
   return message;
 }
 
@@ -190,6 +217,11 @@ View read_view(ByteReader& in) {
     bytes += message.cards.rbegin()->second.size();
     if (bytes > kMaxCardBytesOfAll) throw ProtocolError("too many bytes of cards");
   }
+  message.joined = read_members(in);
+  if (!std::ranges::includes(message.members, message.joined))
+    throw ProtocolError("a rank that joins is not among the members");
+  message.at_border = read_flag(in);
+  message.sets = read_sets(in);
   return message;
 }
 
@@ -243,6 +275,15 @@ MemberMessage decode_member_message(std::span<const std::byte> bytes) {
     case MessageKind::kReport:
       message = read_report(in);
       break;
+    case MessageKind::kCanGrow:
+      message = CanGrow{read_terms(in)};
+      break;
+    case MessageKind::kReady:
+      message = read_ready(in);
+      break;
+    case MessageKind::kSynced:
+      message = read_synced(in);
+      break;
     default:
       refuse_kind(kind);
   }
@@ -277,6 +318,9 @@ GuardMessage decode_guard_message(std::span<const std::byte> bytes) {
       break;
     case MessageKind::kMissed:
       message = Missed{read_members(in)};
+      break;
+    case MessageKind::kGrow:
+      message = Grow{read_members(in)};
       break;
     default:
       refuse_kind(kind);

@@ -107,6 +107,7 @@ class Engine {
   void take(const Missed& missed);
   void take(const Evicted& evicted);
   void take(const Drain&) {}  // GuardLink keeps it
+  void take(const Grow&) {}
   void take(const Ask&) { report(epoch_->membership.epoch); }
   void report(std::uint32_t epoch) noexcept;
   void check_left(TimePoint now);

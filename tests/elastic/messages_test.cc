@@ -21,14 +21,26 @@ std::vector<MemberMessage> member_messages() {
           Leave{false, kDrained},
           Leave{true, "ValueError: no\nü"},
           Report{},
-          Report{2, 7, UINT64_MAX, 3, "layer.weight"}};
+          Report{2, 7, UINT64_MAX, 3, "layer.weight"},
+          Frozen{4, {{0, 3}}, std::nullopt, "", 2, 2, {}, {std::byte{5}}, true, {std::byte{9}, std::byte{0}}},
+          CanGrow{},
+          CanGrow{std::string("version=0.9\nshape=\0", 19)},
+          Ready{},
+          Ready{"version=0.9", {std::byte{5}}},
+          Synced{},
+          Synced{3, "256 MiB from ranks 0 to 3 in 41 ms"}};
 }
 
 std::vector<GuardMessage> guard_messages() {
   View view{3, {0, 2, 5}, {}, {{0, {{0, 4}, {1, 9}}}, {5, {}}}, "rank 1 died"};
   view.secret.fill(std::byte{0xa5});
   view.cards = {{0, {std::byte{1}}}, {2, {}}, {5, {std::byte{2}, std::byte{3}}}};
+  View grown{4, {0, 2, 6, 7}, {}, {{0, {}}, {2, {}}}, ""};
+  grown.joined = {6, 7};
+  grown.at_border = true;
+  grown.sets = {std::byte{1}, std::byte{2}};
   return {Freeze{7, 2, "rank 2 died"},
+          grown,
           Freeze{0, std::nullopt, ""},
           view,
           View{},
@@ -40,7 +52,9 @@ std::vector<GuardMessage> guard_messages() {
           Drain{},
           Drain{UINT32_MAX},
           Missed{},
-          Missed{{0, 3, UINT32_MAX}}};
+          Missed{{0, 3, UINT32_MAX}},
+          Grow{},
+          Grow{{4, 5}}};
 }
 
 // Calls `use` with the bytes of each message and the decoder of its direction.
@@ -161,7 +175,7 @@ TEST(ElasticMessages, TooManyOrTooLongEffectsAreRefused) {
   for (std::uint64_t number = 1; number <= kMaxEffects; ++number) frozen.effects[number];
   std::vector<std::byte> bytes = encode(MemberMessage(frozen));
   EXPECT_EQ(decode_member_message(bytes), MemberMessage(frozen));
-  const std::size_t count_at = bytes.size() - kMaxEffects * 12 - 8;
+  const std::size_t count_at = bytes.size() - kMaxEffects * 12 - 13;
   bytes.resize(bytes.size() + 12);
   bytes[count_at] = std::byte{kMaxEffects % 256 + 1};
   EXPECT_THROW(decode_member_message(bytes), ProtocolError);
@@ -177,7 +191,7 @@ TEST(ElasticMessages, ALongerCardThanAMemberSendsIsRefused) {
   frozen.card.resize(kMaxCardBytes);
   std::vector<std::byte> bytes = encode(MemberMessage(frozen));
   EXPECT_EQ(decode_member_message(bytes), MemberMessage(frozen));
-  bytes[bytes.size() - kMaxCardBytes - 4] = std::byte{1};  // 4,097 bytes
+  bytes[bytes.size() - kMaxCardBytes - 9] = std::byte{1};  // 4,097 bytes
   bytes.emplace_back();
   EXPECT_THROW(decode_member_message(bytes), ProtocolError);
 }

@@ -79,6 +79,7 @@ class Simulation {
   void take(MemberId id, const Missed& message);
   void take(MemberId id, const Ask&) { static_cast<void>(id); }
   void take(MemberId id, const Drain&) { static_cast<void>(id); }
+  void take(MemberId id, const Grow&) { static_cast<void>(id); }
 
   // ---- Guard.
   void guard_takes(const MembershipEvent& event);
