@@ -14,8 +14,10 @@ JobMembership::JobMembership(const MembershipConfig& config)
     : config_(config),
       members_(static_cast<std::size_t>(config.members)),
       view_(static_cast<std::size_t>(config.members)),
-      silences_(members_.size(), {config.silence_limit, config.start_limit}),
-      parking_(config.park_timeout) {
+      silences_(members_.size(), {config.silence_limit, config.start_limit, config.joiner_limit}),
+      joiners_({static_cast<MemberId>(config.members), config.join_window, config.join_timeout}),
+      parking_(config.park_timeout),
+      joiner_wait_(config.park_timeout) {
   HORO_CHECK(config.members >= 1 && config.min_members >= 1 && config.min_members <= config.members);
   std::iota(view_.begin(), view_.end(), MemberId{0});
   sent_view_ = std::make_shared<const GuardMessage>(View{});
@@ -24,16 +26,18 @@ JobMembership::JobMembership(const MembershipConfig& config)
 
 std::vector<MembershipAction> JobMembership::on(const MembershipEvent& event, TimePoint now) {
   now_ = now;
-  if (!end_) std::visit([this](const auto& one) { handle(one); }, event);
+  const bool is_start = std::holds_alternative<MemberStarted>(event);  // its id is known from then on
+  if (!end_ || is_start) std::visit([this](const auto& one) { handle(one); }, event);
   return conclude();
 }
 
 std::vector<MembershipAction> JobMembership::conclude() {
   if (!end_) {
-    if (closing_) ask_to_freeze();
+    if (closing_ && (!closing_->is_border || now_ >= border_until_)) ask_to_freeze();
     judge_silence();
     decide();
     tell_running();
+    tell_grow();
     tell_over();
   }
   return std::exchange(actions_, {});
@@ -44,6 +48,10 @@ std::vector<MembershipAction> JobMembership::conclude() {
 void JobMembership::handle(const MemberEnded& event) {
   silences_.of(event.id).stopped.reset();
   if (!is_here(event.id)) return;
+  if (is_outside(event.id)) {
+    const bool has_left = event.succeeded;
+    return lose_joiner(event.id, has_left ? Presence::kLeft : Presence::kDied, event.how, has_left ? "left" : "died");
+  }
   const std::string name = "rank " + std::to_string(event.id);
   if (event.succeeded) {  // a script that made no session, or ended without shutdown()
     depart(event.id, Presence::kLeft, name + " left", name_of(event.id) + " left before the epoch began");
@@ -57,13 +65,14 @@ void JobMembership::handle(const MemberStopped& event) {
   if (!is_here(event.id) || silences_.of(event.id).stopped) return;
   silences_.of(event.id).stopped = now_;
   next_judgement_.reset();
+  if (is_outside(event.id)) return say("rank " + std::to_string(event.id) + " is stopped before it has joined");
   say("rank " + std::to_string(event.id) + " is stopped; if it does not continue within " +
-      duration_text(config_.silence_limit) + ", it is evicted when another rank waits for it");
+      duration_text(silences_.limit_of(event.id)) + ", it is evicted when another rank waits for it");
 }
 
 void JobMembership::handle(const MemberContinued& event) {
   if (!is_here(event.id) || !silences_.of(event.id).stopped) return;
-  silences_.go_on(event.id, here(), now_);
+  silences_.go_on(event.id, is_outside(event.id) ? std::vector<MemberId>{} : here(), now_);
   next_judgement_.reset();
   say("rank " + std::to_string(event.id) + " continues");
 }
@@ -81,12 +90,15 @@ void JobMembership::handle(const MembersHeard& event) {
 void JobMembership::count_from(TimePoint now) {
   silences_.count_from(now);
   parking_.count_from(now);
+  joiner_wait_.count_from(now);
+  border_until_ = std::max(border_until_, now + config_.border_patience);
   next_judgement_.reset();
 }
 
 void JobMembership::handle(const MemberSent& event) {
   Silence& silence = silences_.of(event.id);
   if (!std::exchange(silence.has_spoken, true) && silence.asked) next_judgement_.reset();
+  if (is_outside(event.id)) return take_from_outside(event.id, event.message);
   if (is_here(event.id)) return std::visit([&](const auto& message) { take(event.id, message); }, event.message);
   const auto* leave = std::get_if<Leave>(&event.message);
   if (leave != nullptr && leave->failed && at(event.id).presence == Presence::kLeft) take_back_leave(event.id, *leave);
@@ -104,16 +116,24 @@ void JobMembership::take(MemberId id, const Frozen& message) {
   member.frozen = message;
   silences_.of(id).asked.reset();
   if (--waited_for_ == 0 || !is_waited_ || is_parked()) next_judgement_.reset();
-  const bool is_first = !closing_;
+  if (message.at_border) return open_border();
+  const bool is_first = !closing_ || closing_->is_border;
   close_epoch(message.lost, message.reason.empty() ? name_of(id) + " froze" : message.reason);
   if (is_first) closing_->is_report = true;
   const bool is_known = message.lost && std::binary_search(view_.begin(), view_.end(), *message.lost);
-  if (is_known && *message.lost != id && !closing_->pair)
+  if (!is_known || *message.lost == id) return;
+  if (has_state(id) && !has_state(*message.lost)) {
+    const std::string why = "was not reached by ";
+    if (is_here(*message.lost)) evict(*message.lost, why + "rank " + std::to_string(id), why + name_of(id));
+  } else if (has_state(*message.lost) && !closing_->pair) {
     closing_->pair = std::pair(std::min(id, *message.lost), std::max(id, *message.lost));
+  }
 }
 
 void JobMembership::take(MemberId id, const Installed& message) {
-  if (message.epoch == epoch_ && !std::exchange(at(id).is_installed, true)) ++installed_;
+  if (message.epoch != epoch_ || std::exchange(at(id).is_installed, true)) return;
+  ++installed_;
+  if (!closing_) silences_.of(id).asked.reset();
 }
 
 void JobMembership::take(MemberId id, const Leave& message) {
@@ -142,7 +162,7 @@ void JobMembership::take_back_leave(MemberId id, const Leave& message) {
   const bool is_of_epoch = std::binary_search(view_.begin(), view_.end(), id);
   const std::string reason = name_of(id) + " failed: " + message.reason;
   if (here_ > 0 && is_of_epoch) return depart(id, Presence::kFailed, failed_words(id), reason);
-  if (here_ == 0 || is_enough(here_)) return say(failed_words(id));
+  if (here_ == 0 || is_enough(with_state_)) return say(failed_words(id));
   departures_.add(id, true, failed_words(id));
   close_epoch(std::nullopt, reason);
 }
@@ -167,7 +187,7 @@ void JobMembership::depart(MemberId id, Presence how, const std::string& story, 
 }
 
 void JobMembership::close_epoch(std::optional<MemberId> lost, const std::string& reason) {
-  if (!closing_) closing_ = Closing{lost, reason, false, std::nullopt};
+  if (!closing_ || closing_->is_border) closing_ = Closing{lost, reason};
   ask_to_freeze();
 }
 
@@ -190,8 +210,8 @@ void JobMembership::evict(MemberId id, const std::string& why) {
 
 // The two texts differ where they name a rank: in the story by its number at the start.
 void JobMembership::evict(MemberId id, const std::string& why, const std::string& for_members) {
-  const char* const then =
-      is_enough(here_ - 1) ? ", and the other ranks went on without it" : ", and too few ranks were left";
+  const char* const then = is_enough(with_state_ - (has_state(id) ? 1 : 0)) ? ", and the other ranks went on without it"
+                                                                            : ", and too few ranks were left";
   send(id, Evicted{name_of(id) + " was evicted: it " + for_members + then});
   const std::string story = "rank " + std::to_string(id) + " is evicted";
   say(story + ": it " + why);
@@ -210,9 +230,10 @@ void JobMembership::judge_silence() {
   has_silent_ = !silent.empty();
   if (!closing_) tell_missed(silent);
   if (silent.empty()) return end_hold();
+  if (drop_silent_joiner(members, silent)) return judge_silence();
   if (!is_waited_) return parking_.pause(now_);
-  const bool may_go_on_without = is_enough(here_ - silent.size());
-  if (may_go_on_without || !is_enough(here_)) return give_up(silent);
+  const bool may_go_on_without = is_enough(with_state_ - with_state(silent));
+  if (may_go_on_without || !is_enough(with_state_)) return give_up(silent);
   hold(silent);
 }
 
@@ -220,15 +241,17 @@ void JobMembership::judge_silence() {
 
 void JobMembership::decide() {
   if (!closing_ || waited_for_ > 0 || here_ == 0) return;
-  if (is_parked() && is_enough(here_)) return;  // some have frozen, and were stopped since
+  if (parking_.is_on() && is_enough(with_state_)) return;  // some have frozen, and were stopped since
   const auto until = alike_until();
   if (until && now_ < *until) return settle();
+  drop_useless_joiners();
   count_broken_pair();
   const std::vector<MemberId> next = here();
   if (next.empty()) return;
-  if (is_enough(next.size())) return begin_epoch(next);
+  if (with_state_ == 0) return end_without_state();
+  if (is_enough(with_state_)) return begin_epoch(next);
   settle();
-  if (!end_) end_too_few();
+  if (!end_ && !wait_for_joiners()) end_too_few();
 }
 
 // All that are out of this epoch have failed alike: the others may do so until then.
@@ -236,7 +259,7 @@ std::optional<TimePoint> JobMembership::alike_until() const {
   const Member* last = nullptr;
   for (const MemberId id : view_) {
     const Member& member = at(id);
-    if (is_here(id)) continue;
+    if (is_here(id) || !has_state(id)) continue;
     if (member.presence != Presence::kFailed || member.failure.empty()) return std::nullopt;
     if (last != nullptr && last->failure != member.failure) return std::nullopt;
     if (last == nullptr || last->failed < member.failed) last = &member;
@@ -290,23 +313,29 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
     view.progress[id] = at(id).frozen->progress;
     view.cards[id] = at(id).frozen->card;
   }
+  add_joiners(view);
   if (!fits(view.progress, view.cards)) return end_too_large(members);
-  std::vector<MemberId> ranks(members.size());
-  std::iota(ranks.begin(), ranks.end(), MemberId{0});
-  say(cause_text() + "epoch " + std::to_string(view.epoch) + " has " + ranks_text(members) +
-      (members == ranks ? "" : " as " + ranks_text(ranks)));
-  view_ = members;
+  tell_begin(view);
+  view_ = view.members;
   epoch_ = view.epoch;
+  for (const MemberId id : view.joined) {
+    joiners_.enter(id);
+    silences_.of(id).is_joining = true;
+    silences_.of(id).asked = joining_since_ = now_;
+    if (began_) joining_since_ = *began_;
+  }
   ++changes_;
   closing_.reset();
   has_asked_ = has_waited_ = has_told_missed_ = false;
   missed_.clear();
   next_judgement_.reset();
+  joiners_.begin_epoch();
+  joiner_wait_.end();
   if (settled_ && std::get<Settle>(*settled_).epoch + 1 != epoch_) settled_.reset();
   is_restored_ = false;
   sent_view_ = std::make_shared<const GuardMessage>(std::move(view));
   departures_.clear();
-  for (const MemberId id : members) {
+  for (const MemberId id : view_) {
     Member& member = at(id);
     member.frozen.reset();
     member.is_installed = false;
@@ -342,26 +371,11 @@ void JobMembership::end_for_all(const std::vector<MemberId>& members, const std:
   end_job(text);
 }
 
-void JobMembership::tell_running() {
-  if (!began_ || closing_ || here_ == 0 || installed_ < here_) return;
-  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - *began_);
-  const auto count = std::count_if(view_.begin(), view_.end(), [&](MemberId id) { return at(id).is_installed; });
-  const std::string all = count == 1 ? "its one member" : "all " + std::to_string(count) + " members";
-  say("epoch " + std::to_string(epoch_) + " runs on " + all + " after " + duration_text(took));
-  began_.reset();
-}
-
-// No member joins in this version, so none can come back. The frozen ones have delivered what is done.
-void JobMembership::end_too_few() {
-  const std::string why =
-      has_waited_ ? ", and no other came back within " + duration_text(config_.park_timeout) + " (--park-timeout)"
-                  : ", and none can come back";
-  end_job(departures_.text() + left_text(here()) + why + ": start the job again");
-}
-
 void JobMembership::end_job(const std::string& text) {
   end_ = text;
   ++changes_;
+  joiner_wait_.end();
+  for (const MemberId id : joiners_.outside()) refuse_joiner(id, "the job ends");
   actions_.emplace_back(EndJob{text});
 }
 
@@ -369,6 +383,7 @@ void JobMembership::end_job(const std::string& text) {
 void JobMembership::tell_over() {
   if (end_ || is_over_told_ || !is_over()) return;
   is_over_told_ = true;
+  for (const MemberId id : joiners_.outside()) refuse_joiner(id, "the job has ended");
   if (view_.size() > 1 && alike_until()) {
     const bool are_all = view_.size() == members_.size();
     return say("all " + std::to_string(view_.size()) + " ranks " + (are_all ? "" : "that were left ") +

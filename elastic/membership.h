@@ -15,6 +15,7 @@
 
 #include "elastic/broken_links.h"
 #include "elastic/departures.h"
+#include "elastic/joiners.h"
 #include "elastic/messages.h"
 #include "elastic/parking.h"
 #include "elastic/silences.h"
@@ -32,6 +33,13 @@ struct MembershipConfig {
   std::chrono::milliseconds park_timeout{60'000};   // so long silent members without which too few are left are waited
                                                     // for; then the job ends
   std::vector<std::uint32_t> hosts{};               // of the members, by id; empty: all have one
+
+  // ---- Processes that are started later, on a job of one host.
+  int max_members = 0;                               // of an epoch in which some join; 0: none joins
+  std::chrono::milliseconds join_window{2'000};      // so long one that is ready waits for others that are started
+  std::chrono::milliseconds join_timeout{60'000};    // the members come to no border for so long: the story says it
+  std::chrono::milliseconds border_patience{1'000};  // after the first member at a border: then all others freeze
+  std::chrono::milliseconds joiner_limit{1'000};     // the silence after which a member without the state is evicted
 };
 
 // ---- Events.
@@ -41,6 +49,10 @@ struct MemberEnded {
   MemberId id = 0;
   bool succeeded = false;
   std::string how;
+};
+// The guard has started a process that may join. Ids are given in order: the first one is config.members.
+struct MemberStarted {
+  MemberId id = 0;
 };
 struct MemberStopped {  // SIGSTOP
   MemberId id = 0;
@@ -64,8 +76,8 @@ struct MembersHeard {  // again
   std::vector<MemberId> ids;
 };
 struct TimePassed {};
-using MembershipEvent = std::variant<MemberEnded, MemberStopped, MemberContinued, MemberDrained, MemberSent,
-                                     MembersUnheard, MembersHeard, TimePassed>;
+using MembershipEvent = std::variant<MemberStarted, MemberEnded, MemberStopped, MemberContinued, MemberDrained,
+                                     MemberSent, MembersUnheard, MembersHeard, TimePassed>;
 
 // ---- Actions, in this order.
 
@@ -85,7 +97,8 @@ using MembershipAction = std::variant<SendToMember, Say, EndJob>;
 
 // A member in words for a person.
 struct MemberState {
-  std::string word;    // starting, running, installing, frozen, parked, stopped, silent; or left, failed, died, evicted
+  std::string word;  // starting, running, installing, frozen, parked, stopped, silent; or left, failed, died, evicted;
+                     // of one that joins: starting, ready, joining
   std::string detail;  // why it failed, died or was evicted, as it was sent: may have control characters; kDrained: it
                        // leaves or has left after a notice
   bool can_answer = false;  // it has a session, and its process runs
@@ -138,10 +151,14 @@ class JobMembership {
   std::uint32_t epoch() const { return epoch_; }
   const std::vector<MemberId>& members() const { return view_; }  // of the current epoch, by rank
   bool has_silent() const { return has_silent_; }  // a member is silent for too long, whether another one waits or not
-  bool is_parked() const { return parking_.is_on(); }
+  bool is_parked() const { return parking_.is_on() || joiner_wait_.is_on(); }
   bool is_over() const;  // EndJob was given, or no member is left: each has left, ended or been evicted
+  std::size_t processes() const { return members_.size(); }  // that were started so far: the next id
+  // A process that is started now could join: all members of the epoch have said that they can go on with it, none has
+  // a notice and none has left.
+  bool can_grow() const;
   // The members whose ends decide the job's: those that left in good order, and those of the last epoch that are here,
-  // if they are enough to go on; else all members.
+  // if they are enough to go on; else all members. Processes that never had the state are none of them.
   std::vector<MemberId> judged_members() const;
   bool is_evicted(MemberId id) const { return at(id).presence == Presence::kEvicted; }
   bool is_out(MemberId id) const { return !is_here(id); }
@@ -163,10 +180,12 @@ class JobMembership {
   struct Closing {
     std::optional<MemberId> lost;
     std::string reason;
-    bool is_report = false;                             // of a member that froze; a cause replaces it
-    std::optional<std::pair<MemberId, MemberId>> pair;  // the first member that missed another one, and that one
+    bool is_report = false;                               // of a member that froze; a cause replaces it
+    bool is_border = false;                               // a member is at a border; any other evidence replaces it
+    std::optional<std::pair<MemberId, MemberId>> pair{};  // the first member that missed another one, and that one
   };
 
+  void handle(const MemberStarted& event);
   void handle(const MemberEnded& event);
   void handle(const MemberStopped& event);
   void handle(const MemberContinued& event);
@@ -179,16 +198,28 @@ class JobMembership {
   void take(MemberId id, const Installed& message);
   void take(MemberId id, const Leave& message);
   void take(MemberId, const Report&) {}
-  void take(MemberId, const CanGrow&) {}
+  void take(MemberId id, const CanGrow& message);
   void take(MemberId, const Ready&) {}
-  void take(MemberId, const Synced&) {}
+  void take(MemberId id, const Synced& message);
+  void take_from_outside(MemberId id, const MemberMessage& message);
   void fail(MemberId id, const Leave& message);
   void take_back_leave(MemberId id, const Leave& message);
 
   std::vector<MembershipAction> conclude();
   void depart(MemberId id, Presence how, const std::string& story, const std::string& reason);
   void close_epoch(std::optional<MemberId> lost, const std::string& reason);
+  void open_border();
   void ask_to_freeze();
+  void lose_joiner(MemberId id, Presence how, const std::string& detail, const std::string& verb);
+  void refuse_joiner(MemberId id, const std::string& why);
+  void compare_terms();
+  void tell_grow();
+  void add_joiners(View& view) const;
+  void tell_begin(const View& view);
+  bool drop_silent_joiner(const std::vector<MemberId>& members, const std::vector<MemberId>& silent);
+  void drop_useless_joiners();
+  bool wait_for_joiners();
+  void end_without_state();
   void evict(MemberId id, const std::string& why);
   void evict(MemberId id, const std::string& why, const std::string& for_members);
   void judge_silence();
@@ -219,7 +250,14 @@ class JobMembership {
   const Member& at(MemberId id) const;
   bool is_here(MemberId id) const { return at(id).presence == Presence::kHere; }
   std::vector<MemberId> here() const;  // of the current epoch
-  bool is_enough(std::size_t here) const;
+  bool is_enough(std::size_t with_state) const;
+  std::size_t left_in_order() const;
+  std::size_t with_state(const std::vector<MemberId>& ids) const;
+  bool is_outside(MemberId id) const { return joiners_.is_outside(id); }
+  bool has_state(MemberId id) const { return joiners_.has_state(id); }
+  // It joins, or has joined and is out of the epoch without having left in good order.
+  bool is_joiner_apart(MemberId id) const;
+  std::optional<TimePoint> join_deadline() const;
   bool is_settled() const { return settled_ && std::get<Settle>(*settled_).epoch == epoch_; }
   bool is_waited_for(MemberId id) const { return is_here(id) && !at(id).frozen; }
   bool is_waiting(MemberId id) const { return is_here(id) && at(id).frozen && !silences_.is_still(id); }
@@ -239,8 +277,9 @@ class JobMembership {
   std::vector<Member> members_;  // by id
   std::vector<MemberId> view_;
   std::uint32_t epoch_ = 0;
-  // Of view_: members that are here; of these, members that are waited for, and members that run in this epoch.
-  std::size_t here_ = 0, waited_for_ = 0, installed_ = 0;
+  // Of view_: members that are here; of these, members with the state, that are waited for, and members that run in
+  // this epoch.
+  std::size_t here_ = 0, with_state_ = 0, waited_for_ = 0, installed_ = 0;
   std::uint64_t changes_ = 0;
   std::shared_ptr<const GuardMessage> sent_view_;  // of this epoch, if it is not the first
   std::shared_ptr<const GuardMessage> settled_;    // the last one, of this epoch or the one before; null: none
@@ -256,7 +295,10 @@ class JobMembership {
   Departures departures_;
   std::optional<TimePoint> began_;  // the first evidence that led to the current epoch, until all members run in it
   BrokenLinks broken_;
-  Parking parking_;                 // for silent members
+  Joiners joiners_;
+  TimePoint border_until_{};        // closing_->is_border: then the others are asked to freeze
+  TimePoint joining_since_{};       // the members wait since then, in the last epoch in which some joined
+  Parking parking_, joiner_wait_;   // for silent members; for some that are ready to join
   bool has_waited_ = false;         // and they did not come back in time
   std::optional<std::string> end_;  // of EndJob, if it was given
   bool is_over_told_ = false;

@@ -33,7 +33,7 @@ JobMembership::JobMembership(const MembershipConfig& config, const MembershipSna
   recount();
   is_over_told_ = is_over();
   for (const MemberId id : view_) restore_departure(id);
-  if (!closing_ && here_ > 0 && !is_enough(here_)) restore_failed_exits();
+  if (!closing_ && here_ > 0 && !is_enough(with_state_)) restore_failed_exits();
 }
 
 // Members had left in good order and have failed since (take_back_leave), so too few are left.
@@ -42,7 +42,7 @@ void JobMembership::restore_failed_exits() {
     const bool is_of_epoch = std::binary_search(view_.begin(), view_.end(), id);
     if (is_of_epoch || at(id).presence != Presence::kFailed) continue;
     departures_.add(id, true, failed_words(id));
-    if (!closing_) closing_ = Closing{std::nullopt, name_of(id) + " failed: " + at(id).detail, false, std::nullopt};
+    if (!closing_) closing_ = Closing{std::nullopt, name_of(id) + " failed: " + at(id).detail};
   }
 }
 
@@ -53,7 +53,7 @@ void JobMembership::restore_departure(MemberId id) {
   const auto depart = [&](const char* verb, const std::string& story, const std::string& reason) {
     const bool is_failure = member.presence == Presence::kDied || member.presence == Presence::kFailed;
     departures_.add(id, is_failure, name + verb + story);
-    if (!closing_ && !reason.empty()) closing_ = Closing{id, name_of(id) + reason, false, std::nullopt};
+    if (!closing_ && !reason.empty()) closing_ = Closing{id, name_of(id) + reason};
   };
   switch (member.presence) {
     case Presence::kLeft:
@@ -115,7 +115,8 @@ std::vector<MembershipAction> JobMembership::tell_again(const std::vector<Touche
     if (closing_ && !member.frozen) send(one.id, Freeze{epoch_, closing_->lost, closing_->reason});
     if (member.frozen && is_settled()) send(one.id, settled_);
     if (member.frozen && is_parked()) {
-      send(one.id, Parked{static_cast<std::uint32_t>(parking_.told()), static_cast<std::uint32_t>(config_.min_members)});
+      send(one.id,
+           Parked{static_cast<std::uint32_t>(parking_.told()), static_cast<std::uint32_t>(config_.min_members)});
     }
   }
   return conclude();
@@ -148,6 +149,8 @@ MemberState JobMembership::state_of(MemberId id) const {
   if (silence.stopped) return {"stopped", detail};
   if (silence.unheard) return {"silent", detail};
   if (!silence.has_spoken) return {"starting", detail};
+  if (is_outside(id)) return {joiners_.is_ready(id) ? "ready" : "starting", detail};
+  if (!has_state(id)) return {"joining", detail, true};
   if (member.frozen) return {is_parked() ? "parked" : "frozen", detail, true};
   return {member.is_installed ? "running" : "installing", detail, true};
 }
@@ -159,7 +162,7 @@ void JobMembership::handle(const MemberDrained& event) {
   for (MemberId id = 0; id < members_.size(); ++id) {
     if (host_of(id) != host_of(event.id)) continue;
     at(id).is_drained = true;
-    if (is_here(id)) leaving.push_back(id);
+    if (is_here(id) && !is_outside(id)) leaving.push_back(id);
   }
   if (leaving.empty()) return;
   const std::string host = config_.hosts.empty() ? "the host" : "host " + std::to_string(host_of(event.id));
@@ -178,16 +181,17 @@ std::string JobMembership::left_words(const std::string& reason) {
 std::vector<MemberId> JobMembership::judged_members() const {
   std::vector<MemberId> judged(members_.size());
   std::iota(judged.begin(), judged.end(), MemberId{0});
-  if (!is_enough(here_)) return judged;
+  std::erase_if(judged, [this](MemberId id) { return is_joiner_apart(id); });
+  if (!is_enough(with_state_)) return judged;
   std::erase_if(judged, [&](MemberId id) { return !is_here(id) && at(id).presence != Presence::kLeft; });
   return judged;
 }
 
 std::optional<TimePoint> JobMembership::next_deadline() const {
   if (is_over()) return std::nullopt;
-  std::optional<TimePoint> next;
+  std::optional<TimePoint> next = join_deadline();
   if (closing_ && waited_for_ == 0) {
-    if (const auto until = alike_until(); until && now_ < *until) next = until;
+    if (const auto until = alike_until(); until && now_ < *until) next = std::min(next.value_or(*until), *until);
   }
   TimePoint judgement = next_judgement_.value_or(now_);
   if (!next_judgement_) {
@@ -199,13 +203,6 @@ std::optional<TimePoint> JobMembership::next_deadline() const {
 
 bool JobMembership::is_over() const {
   return end_ || here_ == 0;
-}
-
-// A member that has left in good order has done its part: the others, which end later, go on without it.
-bool JobMembership::is_enough(std::size_t here) const {
-  const auto left = std::count_if(members_.begin(), members_.end(),
-                                  [](const Member& member) { return member.presence == Presence::kLeft; });
-  return here + static_cast<std::size_t>(left) >= static_cast<std::size_t>(config_.min_members);
 }
 
 JobMembership::Member& JobMembership::at(MemberId id) {
@@ -236,11 +233,12 @@ std::string JobMembership::name_of(MemberId id) const {
 }
 
 void JobMembership::recount() {
-  here_ = waited_for_ = installed_ = 0;
+  here_ = with_state_ = waited_for_ = installed_ = 0;
   for (const MemberId id : view_) {
     const Member& member = at(id);
     if (!is_here(id)) continue;
     ++here_;
+    if (has_state(id)) ++with_state_;
     if (!member.frozen) ++waited_for_;
     if (member.is_installed) ++installed_;
   }
@@ -317,8 +315,25 @@ std::string JobMembership::cause_text() const {
   return departures_.is_empty() ? printable(at_start(closing_->reason, view_)) + "; " : departures_.text();
 }
 
+void JobMembership::tell_running() {
+  if (!began_ || closing_ || here_ == 0 || installed_ < here_) return;
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now_ - *began_);
+  const auto count = std::count_if(view_.begin(), view_.end(), [&](MemberId id) { return at(id).is_installed; });
+  const std::string all = count == 1 ? "its one member" : "all " + std::to_string(count) + " members";
+  say("epoch " + std::to_string(epoch_) + " runs on " + all + " after " + duration_text(took));
+  began_.reset();
+}
+
+// The frozen ones have delivered what is done.
+void JobMembership::end_too_few() {
+  const std::string why =
+      has_waited_ ? ", and no other came back within " + duration_text(config_.park_timeout) + " (--park-timeout)"
+                  : ", and none can come back";
+  end_job(departures_.text() + left_text(here()) + why + ": start the job again");
+}
+
 std::string JobMembership::left_text(const std::vector<MemberId>& left) const {
-  return ranks_text(left) + (left.size() == 1 ? " is" : " are") + " left of " + std::to_string(config_.members) +
+  return ranks_text(left) + (left.size() == 1 ? " is" : " are") + " left of " + std::to_string(members_.size()) +
          ", fewer than --min-np " + std::to_string(config_.min_members);
 }
 

@@ -22,7 +22,7 @@ using MemberId = std::uint32_t;
 inline constexpr std::size_t kMaxMemberText = 2'048;        // bytes; longer texts are cut
 inline constexpr std::size_t kMaxMemberMessage = 32 << 20;  // bytes of an encoded message
 inline constexpr std::uint8_t kMemberMessageVersion = 6;
-inline constexpr std::size_t kMaxMembers = 8'192;  // of a job, those included that have joined
+inline constexpr std::size_t kMaxMembers = 8'192;           // of a job, those included that have joined
 inline constexpr std::size_t kMaxLanes = 1'024;             // of one member
 inline constexpr std::size_t kMaxLanesOfAll = 1'024 << 10;  // in a View or a Settle
 
@@ -101,7 +101,8 @@ struct Ready {
   Card card = {};
   bool operator==(const Ready&) const = default;
 };
-// A member that has joined has the state of the others. The text is for the story: "256 MiB from ranks 0 to 3 in 41 ms".
+// A member that has joined has the state of the others. The text is for the story: "256 MiB from ranks 0 to 3 in 41
+// ms".
 struct Synced {
   std::uint32_t epoch = 0;
   std::string text = {};

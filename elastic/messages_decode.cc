@@ -15,8 +15,9 @@ constexpr std::size_t kEffectBytes = 12;   // of an empty effect
 constexpr std::size_t kProgressBytes = 5;  // of a member with an empty Progress, as the one before
 constexpr std::size_t kCardBytes = 8;      // of a member with an empty card
 
-static_assert(kMaxMembers * (4 + kProgressBytes + 4 + kCardBytes + 4) + kMaxLanesOfAll * kLaneBytes + kMaxCardBytesOfAll +
-                      kMaxEffectBytes + kMaxEffects * kEffectBytes + 2 * kMaxMemberText + kMaxSetState <=
+static_assert(kMaxMembers * (4 + kProgressBytes + 4 + kCardBytes + 4) + kMaxLanesOfAll * kLaneBytes +
+                      kMaxCardBytesOfAll + kMaxEffectBytes + kMaxEffects * kEffectBytes + 2 * kMaxMemberText +
+                      kMaxSetState <=
                   kMaxMemberMessage,
               "the longest view");
 

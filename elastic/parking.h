@@ -18,7 +18,8 @@ class Parking {
   explicit Parking(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
   bool is_on() const { return since_.has_value(); }
-  // The members that are not here or do not answer. They are waited for from `now` on, if that has not begun: then true.
+  // The members that are not here or do not answer. They are waited for from `now` on, if that has not begun: then
+  // true.
   bool wait_for(std::vector<MemberId> missing, TimePoint now) {
     missing_ = std::move(missing);
     if (const auto unwaited = std::exchange(unwaited_since_, std::nullopt); unwaited && since_)

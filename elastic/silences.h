@@ -18,19 +18,22 @@ inline constexpr std::chrono::milliseconds kLeastGrace{3'000};
 
 // Why a member may be silent; none of them: it is not.
 struct Silence {
-  bool has_spoken = false;             // it has sent a message
-  std::optional<TimePoint> asked;      // to freeze in the current epoch, which it has not
+  bool has_spoken = false;  // it has sent a message
+  // To freeze in the current epoch, which it has not; or to install its first one.
+  std::optional<TimePoint> asked;
   std::optional<TimePoint> stopped;    // since then
+  bool is_joining = false;             // it is in its first epoch, and has not the state
   std::optional<std::string> unheard;  // its host is not heard any more: "did not answer for 10 s", after "it"
 };
 
 class Silences {
  public:
   struct Limits {
-    std::chrono::milliseconds silence{}, start{};  // start: of a member that has not spoken
+    std::chrono::milliseconds silence{}, start{}, join{};  // start: of a member that has not spoken; join: that joins
   };
   Silences(std::size_t members, Limits limits) : limits_(limits), members_(members) {}
 
+  void add() { members_.emplace_back(); }
   Silence& of(MemberId id) { return members_[id]; }
   const Silence& of(MemberId id) const { return members_[id]; }
   // Whether the member can do nothing at all, as far as is known.
@@ -87,6 +90,11 @@ class Silences {
     }
     return found;
   }
+  std::chrono::milliseconds limit_of(MemberId id) const { return limit_of(of(id)); }
+  std::chrono::milliseconds limit_of(const Silence& one) const {
+    if (one.is_joining) return limits_.join;
+    return one.stopped || one.has_spoken ? limits_.silence : limits_.start;
+  }
   // "was stopped for 10 s", after "it".
   std::string words(MemberId id) const {
     const Silence& one = of(id);
@@ -95,10 +103,6 @@ class Silences {
   }
 
  private:
-  std::chrono::milliseconds limit_of(const Silence& one) const {
-    return one.stopped || one.has_spoken ? limits_.silence : limits_.start;
-  }
-
   const Limits limits_;
   std::vector<Silence> members_;  // by id
   TimePoint from_ = TimePoint::min(), none_before_ = TimePoint::min();

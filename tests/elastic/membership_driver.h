@@ -13,8 +13,10 @@ class MembershipDriver {
  public:
   MembershipDriver(int members, int min_members, std::vector<std::uint32_t> hosts = {})
       : membership(config_of(members, min_members, std::move(hosts))) {}
+  explicit MembershipDriver(const MembershipConfig& config) : membership(config) {}
 
   void died(MemberId id) { take(MemberEnded{id, false, "signal 9 (SIGKILL)"}); }
+  void started(MemberId id) { take(MemberStarted{id}); }
   void ended(MemberId id) { take(MemberEnded{id, true, "exit code 0"}); }
   void stopped(MemberId id) { take(MemberStopped{id}); }
   void drained(MemberId id) { take(MemberDrained{id}); }
