@@ -51,8 +51,10 @@ class Job {
     return -1;
   }
   void lose(int slot, const std::string& line = "", bool had_joined = true) {
-    respawns_.on_lost({slot, static_cast<std::uint32_t>(slot), had_joined, "exit code 1", line});
+    respawns_.on_lost({slot, static_cast<std::uint32_t>(slot), had_joined, "exit code 1", line}, now_);
   }
+  void join(int slot) { respawns_.on_joined(slot, now_); }
+  int grow_to(int slots) { return respawns_.grow_to(slots, now_); }
   Respawns& respawns() { return respawns_; }
 
   std::vector<std::string> lines;
@@ -76,7 +78,7 @@ TEST(Respawns, TheBackOffDoublesUpToAMinute) {
   for (int i = 0; i < 9; ++i) {
     job.lose(0);
     waits.push_back(job.seconds_to_start());
-    job.respawns().on_joined(0);
+    job.join(0);
   }
   EXPECT_THAT(waits, ElementsAre(0, 1, 2, 4, 8, 16, 32, 60, 60));
 }
@@ -87,7 +89,7 @@ TEST(Respawns, TheBackOffBeginsAnewAfterTenMinutesOfMembership) {
     job.lose(0);
     job.seconds_to_start();
   }
-  job.respawns().on_joined(0);
+  job.join(0);
   job.wait(minutes(10));
   job.lose(0);
   EXPECT_EQ(job.seconds_to_start(), 0);
@@ -98,7 +100,7 @@ TEST(Respawns, ASlotRestsAfterItsRestartsAndTheOthersDoNot) {
   for (int i = 0; i < 5; ++i) {
     job.lose(1);
     EXPECT_GE(job.seconds_to_start(), 0);
-    job.respawns().on_joined(1);
+    job.join(1);
   }
   job.lose(1);
   EXPECT_THAT(job.wait(seconds(599)), IsEmpty());
@@ -115,7 +117,7 @@ TEST(Respawns, RestartsOfMoreThanTenMinutesAgoDoNotCount) {
   for (int i = 0; i < 6; ++i) {
     job.lose(0);
     EXPECT_GE(job.seconds_to_start(), 0);
-    job.respawns().on_joined(0);
+    job.join(0);
     job.wait(minutes(6));
   }
   EXPECT_THAT(job.lines, IsEmpty());
@@ -146,7 +148,7 @@ TEST(Respawns, JoinersThatFailInOtherWaysOrBetweenJoinsDoNotStopIt) {
     job.lose(0, line, false);
   }
   EXPECT_GE(job.seconds_to_start(), 0);
-  job.respawns().on_joined(0);
+  job.join(0);
   job.lose(0);
   EXPECT_GE(job.seconds_to_start(), 0);
   job.lose(0, "a", false);
@@ -199,9 +201,9 @@ TEST(Respawns, TheUserStartsRanksInNewAndEmptySlots) {
   Job job(2, 0);
   job.lose(1);
   job.respawns().on_left(0);
-  EXPECT_EQ(job.respawns().grow_to(4), 3);
+  EXPECT_EQ(job.grow_to(4), 3);
   EXPECT_THAT(job.look(), ElementsAre(1, 2, 3));
-  EXPECT_EQ(job.respawns().grow_to(4), 0);
+  EXPECT_EQ(job.grow_to(4), 0);
   EXPECT_EQ(job.respawns().slots(), 4);
 }
 
@@ -213,7 +215,7 @@ TEST(Respawns, TheUserEndsARestAndAStopByJoinersThatFailedAlike) {
     job.lose(0, "no", false);
   }
   EXPECT_THAT(job.wait(minutes(60)), IsEmpty());
-  EXPECT_EQ(job.respawns().grow_to(1), 1);
+  EXPECT_EQ(job.grow_to(1), 1);
   EXPECT_THAT(job.look(), ElementsAre(0));
 }
 

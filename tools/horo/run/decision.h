@@ -33,6 +33,10 @@ class Decision {
   virtual ~Decision() = default;
   // Something has happened to a member of this host. job() may have changed afterwards.
   virtual DecisionActions take(const HostEvent& event) = 0;
+  // The guard has started a process that may join. Its id is the number of members in job() before. One host only.
+  virtual DecisionActions on_started(MemberId) { return {}; }
+  // Whether the members can go on with a process that is started now.
+  virtual bool can_grow() const { return false; }
   // The state of the job, as far as it is known here.
   virtual const JobView& job() const = 0;
   // The ranks of this host have ended: whether job() is final for them, or will not become it, and this process serves

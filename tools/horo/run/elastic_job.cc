@@ -50,7 +50,8 @@ ElasticJob::ElasticJob(struct ev_loop* loop, Later later, Ending ending, const M
       decision_(make_decision([this](DecisionActions actions) {
         carry_out(std::move(actions));
         flush();
-      })) {}
+      })),
+      size_(next_id()) {}
 
 void ElasticJob::flush() {
   if (!is_called_) later_(std::exchange(actions_, {}));
@@ -113,6 +114,23 @@ GuardActions ElasticJob::on_stop(MemberId id, bool is_stopped) {
   return call.actions();
 }
 
+GuardActions ElasticJob::on_started(MemberId id) {
+  Call call(*this);
+  carry_out(decision_->on_started(id));
+  return call.actions();
+}
+
+bool ElasticJob::is_gone(MemberId id) const {
+  const JobView& job = decision_->job();
+  const bool has_rank = std::binary_search(job.ranks.begin(), job.ranks.end(), id);
+  return member(id).is_out && (!has_rank || job.is_parked);
+}
+
+bool ElasticJob::has_session(MemberId id) const {
+  const bool has_rank = std::binary_search(decision_->job().ranks.begin(), decision_->job().ranks.end(), id);
+  return asked_.contains(id) && (id < size_ || has_rank);
+}
+
 // Calls that wait fail with the reason. A rank that has left in good order has none, and may write its results.
 void ElasticJob::carry_out(EndJob& action) {
   for (const auto& [id, socket] : sockets_) {
@@ -127,6 +145,8 @@ void ElasticJob::take(MemberId id, const MemberMessage& message) {
   asked.may_ask = true;
   const auto* leave = std::get_if<Leave>(&message);
   if (leave != nullptr && !leave->failed) left_.insert(id);
+  if (std::holds_alternative<CanGrow>(message)) was_growth_offered_ = true;
+  if (std::holds_alternative<Synced>(message) && id >= size_) joined_.insert(id);
   const auto* report = std::get_if<Report>(&message);
   if (report == nullptr) {
     tell(exits_.on(MemberSent{id, message}, Clock::now()));
@@ -166,7 +186,7 @@ GuardActions ElasticJob::drain(std::chrono::milliseconds grace) {
   Call call(*this);
   const Drain notice{static_cast<std::uint32_t>(grace.count())};
   for (const auto& [id, socket] : sockets_) {
-    if (member(id).is_out || !asked_.contains(id)) continue;
+    if (member(id).is_out || !has_session(id)) continue;
     send(id, notice);
     carry_out(decision_->take(MemberDrained{id}));
   }
@@ -224,8 +244,9 @@ void ElasticJob::describe(JobStatus& status) const {
     one.state = member(id).state.word;
     one.text = member(id).state.detail;
     one.figures = figures_of(id);
-    const auto rank = std::find(job.ranks.begin(), job.ranks.end(), id) - job.ranks.begin();
-    one.rank = member(id).is_out ? std::nullopt : std::optional(static_cast<int>(rank));
+    const auto rank = std::find(job.ranks.begin(), job.ranks.end(), id);
+    one.rank.reset();
+    if (!member(id).is_out && rank != job.ranks.end()) one.rank = static_cast<int>(rank - job.ranks.begin());
   }
 }
 

@@ -51,6 +51,20 @@ class ElasticJob {
   GuardActions on_end(MemberId id, int status);
   GuardActions on_stop(MemberId id, bool is_stopped);
 
+  // ---- Processes that are started later, in a job of one host.
+
+  MemberId next_id() const { return static_cast<MemberId>(decision_->job().members.size()); }
+  // The process with next_id() has started after connect(), or could not be started.
+  GuardActions on_started(MemberId id);
+  void disconnect(MemberId id) { sockets_.erase(id); }
+  bool can_grow() const { return decision_->can_grow(); }
+  bool was_growth_offered() const { return was_growth_offered_; }  // a member has said that the script can grow
+  // A process of the start, or one that has joined and got the state of the others.
+  bool has_joined(MemberId id) const { return id < size_ || joined_.contains(id); }
+  // The job goes on without it: it is out, and in no epoch that others could run in.
+  bool is_gone(MemberId id) const;
+  bool has_ended_in_order(MemberId id) const { return member(id).state.word == "left"; }
+
   bool is_evicted(MemberId id) const { return member(id).is_evicted; }
   // Whether the job's exit code depends on that of this rank.
   bool is_judged(MemberId id) const { return member(id).is_judged; }
@@ -66,8 +80,8 @@ class ElasticJob {
 
   // Gives the ranks that have a session a notice.
   GuardActions drain(std::chrono::milliseconds grace);
-  // Whether the rank has come to the end of init().
-  bool has_session(MemberId id) const { return asked_.contains(id); }
+  // Whether the rank has come to the end of init(), and does not only wait to join.
+  bool has_session(MemberId id) const;
   // Whether it has left in good order: no rank waits for it, and it for none.
   bool has_left(MemberId id) const { return left_.contains(id); }
   // After drain(): whether no rank of the job goes on or has ended its script without a notice.
@@ -121,9 +135,12 @@ class ElasticJob {
   std::map<MemberId, std::unique_ptr<PacketSocket>> sockets_;
   std::map<MemberId, Asked> asked_;  // of the members that have sent a message
   std::set<MemberId> left_;
+  std::set<MemberId> joined_;  // of those that were started later
+  bool was_growth_offered_ = false;
   Exits exits_;
   Timer exit_due_;
   std::unique_ptr<Decision> decision_;
+  const MemberId size_;  // of the job at the start
   std::map<MemberId, std::unique_ptr<OwnerWatch>> watches_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <iostream>
@@ -51,6 +52,10 @@ int Launch::first_rank() const {
 
 int Launch::size() const {
   return std::accumulate(ranks_by_host.begin(), ranks_by_host.end(), 0);
+}
+
+int Launch::slots() const {
+  return std::max(ranks(), max_ranks);
 }
 
 namespace {

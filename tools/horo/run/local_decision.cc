@@ -14,12 +14,15 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
-MembershipConfig config_of(const JobSpec& spec) {
+MembershipConfig config_of(const Launch& launch) {
+  const JobSpec spec = spec_of(launch);
   MembershipConfig config;
   config.members = static_cast<int>(spec.members());
   config.min_members = static_cast<int>(spec.min_members);
   config.silence_limit = spec.silence_limit;
   config.park_timeout = spec.park_timeout;
+  const bool may_grow = launch.restarts > 0 || launch.max_ranks > launch.size();
+  if (may_grow) config.max_members = launch.max_ranks;
   return config;
 }
 
@@ -27,22 +30,23 @@ class LocalDecision final : public Decision {
  public:
   LocalDecision(struct ev_loop* loop, const Launch& launch, Later later)
       : later_(std::move(later)),
-        members_(static_cast<std::size_t>(launch.size())),
-        membership_(config_of(spec_of(launch))),
-        job_(job_view_of(membership_.real(), members_)),
+        membership_(config_of(launch)),
+        job_(job_view_of(membership_.real(), membership_.real().processes())),
         timer_(loop, [this] { later_(handle(TimePassed{})); }) {}
 
   DecisionActions take(const HostEvent& event) override {
     return std::visit([this](const auto& one) { return handle(one); }, event);
   }
 
+  DecisionActions on_started(MemberId id) override { return handle(MemberStarted{id}); }
+  bool can_grow() const override { return membership_.real().can_grow(); }
   const JobView& job() const override { return job_; }
   bool may_end(bool) override { return true; }
 
  private:
   DecisionActions handle(const MembershipEvent& event) {
     std::vector<MembershipAction> decided = membership_.on(event, Clock::now());
-    job_ = job_view_of(membership_.real(), members_);
+    job_ = job_view_of(membership_.real(), membership_.real().processes());
     DecisionActions actions;
     for (MembershipAction& action : decided) {
       if (auto* sent = std::get_if<SendToMember>(&action)) sent->message = secrets_.with_secret(sent->message);
@@ -60,7 +64,6 @@ class LocalDecision final : public Decision {
   }
 
   const Later later_;
-  const std::size_t members_;
   AwakeMembership membership_;
   JobView job_;
   Timer timer_;

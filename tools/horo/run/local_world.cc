@@ -75,6 +75,7 @@ std::vector<RankSlot> slots_of(const Launch& launch) {
   std::vector<std::vector<int>> shares(static_cast<std::size_t>(launch.ranks()));
   if (launch.binding != CoreBinding::kNone && is_enough) shares = split_cores(cores, launch.ranks());
   std::vector<RankSlot> slots;
+  shares.resize(static_cast<std::size_t>(launch.slots()));
   for (std::vector<int>& share : shares) slots.push_back({static_cast<int>(slots.size()), std::move(share)});
   return slots;
 }
@@ -99,9 +100,9 @@ void add_horovod_place(const Launch& launch, int local_rank, LocalWorld::Variabl
     if (host < launch.host) ++cross_rank;
   }
   variables["HOROVOD_RANK"] = variables["HORO_RANK"];
-  variables["HOROVOD_SIZE"] = std::to_string(launch.size());
+  variables["HOROVOD_SIZE"] = variables["HORO_SIZE"];
   variables["HOROVOD_LOCAL_RANK"] = std::to_string(local_rank);
-  variables["HOROVOD_LOCAL_SIZE"] = std::to_string(launch.ranks());
+  variables["HOROVOD_LOCAL_SIZE"] = variables["HORO_LOCAL_SIZE"];
   variables["HOROVOD_CROSS_RANK"] = std::to_string(cross_rank);
   variables["HOROVOD_CROSS_SIZE"] = std::to_string(cross_size);
 }
@@ -131,7 +132,7 @@ std::pair<std::string, std::string> torch_address(const std::string& address, co
 
 std::unique_ptr<RunTable> make_table(const Launch& launch) {
   try {
-    return std::make_unique<RunTable>(RunTable::make(launch.ranks()));
+    return std::make_unique<RunTable>(RunTable::make(launch.slots()));
   } catch (const std::system_error& error) {
     log_debug(std::string("ranks find their places by the environment alone: ") + error.what());
     return nullptr;
@@ -158,7 +159,7 @@ bool is_foreign_variable(std::string_view name) {
   if (is_in_a_rank && (name == "MASTER_ADDR" || name == "MASTER_PORT")) return true;
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("OMPI_COMM_WORLD_") ||
          name.starts_with("TORCHELASTIC_") || name == "HORO_KEY_FILE" || name == "HORO_STARTED_BY" ||
-         name == "HORO_GUARD_FD" || name == "HORO_MIN_NP";
+         name == "HORO_GUARD_FD" || name == "HORO_MIN_NP" || name == "HORO_JOINS";
 }
 
 LocalWorld::LocalWorld(const Launch& launch)
@@ -174,8 +175,9 @@ LocalWorld::Variables LocalWorld::variables(const RankSlot& slot, int rank) cons
   Variables variables;
   variables["HORO_RANK"] = std::to_string(rank);
   variables["HORO_LOCAL_RANK"] = std::to_string(slot.local_rank);
-  variables["HORO_SIZE"] = std::to_string(launch_.size());
-  variables["HORO_LOCAL_SIZE"] = std::to_string(launch_.ranks());
+  variables["HORO_SIZE"] = std::to_string(std::max(launch_.size(), rank + 1));
+  variables["HORO_LOCAL_SIZE"] = std::to_string(std::max(launch_.ranks(), slot.local_rank + 1));
+  if (joins(rank)) variables["HORO_JOINS"] = "1";
   variables["HORO_ADDR"] = address_;
   variables["HORO_KEY_FD"] = std::to_string(key_.get());
   add_horovod_place(launch_, slot.local_rank, variables);

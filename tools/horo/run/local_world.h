@@ -17,7 +17,7 @@ namespace horo::tools {
 // A place for a rank of this host. One process after another may be in it.
 struct RankSlot {
   int local_rank = 0;
-  std::vector<int> cores;  // empty: all that this process may use
+  std::vector<int> cores;  // empty: all that this process may use, as in slots without a rank at the start
 };
 
 class LocalWorld {
@@ -29,6 +29,8 @@ class LocalWorld {
   explicit LocalWorld(const Launch& launch);
 
   const RankSlot& slot(int local_rank) const { return slots_[static_cast<std::size_t>(local_rank)]; }
+  // Whether a rank is none of the start: it joins. Its variables have a size that is above its number.
+  bool joins(int rank) const { return rank >= launch_.size(); }
   // The variables of a rank in this slot that differ from this process's. They have the number of the key's descriptor,
   // never the key. OMP_NUM_THREADS, PYTHONUNBUFFERED, MASTER_ADDR and MASTER_PORT are set only if this process's
   // environment does not have them; the last two also if they describe another job, whose rank has started this

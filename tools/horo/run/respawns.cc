@@ -33,14 +33,14 @@ std::string without_numbers(const std::string& text) {
 
 Respawns::Respawns(const RespawnConfig& config) : config_(config), places_(static_cast<std::size_t>(config.slots)) {}
 
-void Respawns::on_joined(int slot) {
-  places_.at(static_cast<std::size_t>(slot)).joined = now_;
+void Respawns::on_joined(int slot, TimePoint now) {
+  places_.at(static_cast<std::size_t>(slot)).joined = now;
   alike_.clear();
 }
 
-void Respawns::on_lost(const SlotLoss& loss) {
+void Respawns::on_lost(const SlotLoss& loss, TimePoint now) {
   Place& place = places_.at(static_cast<std::size_t>(loss.slot));
-  if (place.joined && now_ - *place.joined >= kWindow) {
+  if (place.joined && now - *place.joined >= kWindow) {
     place.in_a_row = 0;
     place.restarts.clear();
   }
@@ -48,13 +48,13 @@ void Respawns::on_lost(const SlotLoss& loss) {
   place.instead = loss.rank;
   if (!loss.had_joined) count_failed_joiner(loss);
   if (config_.restarts == 0) return;
-  while (!place.restarts.empty() && now_ - place.restarts.front() >= kWindow) place.restarts.pop_front();
-  if (place.restarts.size() >= static_cast<std::size_t>(config_.restarts)) return rest(place, loss.rank);
-  place.due = now_ + back_off_after(place.in_a_row);
-  if (!plain_due_ && !is_plain_told_) plain_due_ = {now_ + kPlainPatience, loss.rank};
+  while (!place.restarts.empty() && now - place.restarts.front() >= kWindow) place.restarts.pop_front();
+  if (place.restarts.size() >= static_cast<std::size_t>(config_.restarts)) return rest(place, loss.rank, now);
+  place.due = now + back_off_after(place.in_a_row);
+  if (!plain_due_ && !is_plain_told_) plain_due_ = {now + kPlainPatience, loss.rank};
 }
 
-void Respawns::rest(Place& place, std::uint32_t rank) {
+void Respawns::rest(Place& place, std::uint32_t rank, TimePoint now) {
   if (!is_stopped_ && !are_alike_) {
     lines_.push_back("rank " + std::to_string(rank) + " is not replaced for " + duration_text(config_.cool_down) +
                      " (--cool-down): " + std::to_string(config_.restarts) +
@@ -63,7 +63,7 @@ void Respawns::rest(Place& place, std::uint32_t rank) {
   }
   place.restarts.clear();
   place.in_a_row = 0;
-  place.due = now_ + config_.cool_down;
+  place.due = now + config_.cool_down;
 }
 
 void Respawns::count_failed_joiner(const SlotLoss& loss) {
@@ -81,16 +81,16 @@ void Respawns::on_left(int slot) {
   place.joined.reset();
 }
 
-int Respawns::grow_to(int slots) {
+int Respawns::grow_to(int slots, TimePoint now) {
   alike_.clear();
   are_alike_ = false;
   for (Place& place : places_) {
     if (!place.instead) continue;
     place.restarts.clear();
     place.in_a_row = 0;
-    place.due = now_;
+    place.due = now;
   }
-  while (static_cast<int>(places_.size()) < slots) places_.push_back({now_, {}, {}, 0, {}});
+  while (static_cast<int>(places_.size()) < slots) places_.push_back({now, {}, {}, 0, {}});
   return static_cast<int>(std::count_if(places_.begin(), places_.end(), [](const Place& one) { return one.due; }));
 }
 

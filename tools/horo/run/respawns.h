@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "horo/base/time.h"
@@ -38,12 +39,12 @@ class Respawns {
 
   explicit Respawns(const RespawnConfig& config);
 
-  void on_joined(int slot);  // the process of the slot has the state of the job since now()
-  void on_lost(const SlotLoss& loss);
+  void on_joined(int slot, TimePoint now);  // the process of the slot has got the state of the job
+  void on_lost(const SlotLoss& loss, TimePoint now);
   void on_left(int slot);  // its script has ended in good order: no process takes its place
   // Of the user: the job is to have this number of slots, at least as many as it has. Forgets what keeps the empty ones
   // empty. Returns how many processes are to be started.
-  int grow_to(int slots);
+  int grow_to(int slots, TimePoint now);
   void stop() { is_stopped_ = true; }  // no process is started any more: the host is drained, or the job ends
 
   // Whether the members can go on with a process that is started now, and whether a member has ever said so.
@@ -58,8 +59,7 @@ class Respawns {
     std::vector<Start> starts;       // their slots count as taken
     std::vector<std::string> lines;  // of the story
   };
-  // To be called after events, when the growth may have changed, and at next_deadline(). `now` never decreases, and is
-  // the time of events that follow.
+  // To be called after events, when the growth may have changed, and at next_deadline(). `now` never decreases.
   Decided pass_time(TimePoint now, const Growth& growth);
   std::optional<TimePoint> next_deadline() const;
 
@@ -75,7 +75,7 @@ class Respawns {
   };
 
   void count_failed_joiner(const SlotLoss& loss);
-  void rest(Place& place, std::uint32_t rank);
+  void rest(Place& place, std::uint32_t rank, TimePoint now);
 
   const RespawnConfig config_;
   std::vector<Place> places_;         // by slot

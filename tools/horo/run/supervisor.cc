@@ -79,7 +79,9 @@ RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, in
       notice_(loop_, [this] { on_notice_over(); }),
       timeout_(loop_, [this] { on_timeout(); }),
       answers_due_(loop_, [this] { answer_status(); }),
-      elastic_(launch.min_ranks > 0 ? make_elastic() : nullptr) {
+      elastic_(launch.min_ranks > 0 ? make_elastic() : nullptr),
+      respawns_(make_respawns()),
+      joiners_due_(loop_, [this] { check_end(); }) {
   lifeline_.start();
   for (const int signal : kEnding) signals_.emplace_back(loop_, signal, [this](int number) { on_signal(number); });
   for (const int signal : kForwardedOnly) {
@@ -115,20 +117,17 @@ int RankSupervisor::run() {
   return code_.value_or(0);
 }
 
-// Of all ranks, before the first one starts: a job that cannot write them runs nothing.
-void RankSupervisor::make_files() {
+void RankSupervisor::make_files_of(MemberId id) {
   if (launch_.output_dir.empty()) return;
-  for (int rank = launch_.first_rank(); rank < launch_.first_rank() + launch_.ranks(); ++rank) {
-    files_[static_cast<MemberId>(rank)] = {make_rank_file(launch_.output_dir, rank, ".out"),
-                                           make_rank_file(launch_.output_dir, rank, ".err")};
-  }
+  const auto rank = static_cast<int>(id);
+  files_[id] = {make_rank_file(launch_.output_dir, rank, ".out"), make_rank_file(launch_.output_dir, rank, ".err")};
 }
 
 void RankSupervisor::start_ranks() {
-  make_files();
-  for (int local_rank = 0; local_rank < launch_.ranks(); ++local_rank) {
-    start_rank(static_cast<MemberId>(launch_.first_rank() + local_rank), world_.slot(local_rank));
-  }
+  const auto first = static_cast<MemberId>(launch_.first_rank());
+  const auto end = first + static_cast<MemberId>(launch_.ranks());
+  for (MemberId id = first; id < end; ++id) make_files_of(id);  // a job that cannot write them all runs nothing
+  for (MemberId id = first; id < end; ++id) start_rank(id, world_.slot(static_cast<int>(id - first)));
   are_all_started_ = true;
 }
 
@@ -138,11 +137,12 @@ void RankSupervisor::start_rank(MemberId id, const RankSlot& slot) {
   program.must_bind = launch_.binding == CoreBinding::kCore;
   const Descriptor socket = elastic_ ? elastic_->connect(id, program) : Descriptor();
   if (RunTable* table = world_.table()) {
+    table->clear(slot.local_rank);
     table->describe(slot.local_rank, program.environment);
     program.inherited_fds.push_back(table->fd());
     program.process_word = &table->process_word(slot.local_rank);
   }
-  const Descriptor input = input_ ? input_->add_rank(number) : Descriptor();
+  const Descriptor input = input_ && !world_.joins(number) ? input_->add_rank(number) : Descriptor();
   program.input = input.get();
   Child child = start(program);
   if (launch_.verbose) {

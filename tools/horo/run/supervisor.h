@@ -17,6 +17,7 @@
 #include "tools/horo/run/local_world.h"
 #include "tools/horo/run/output.h"
 #include "tools/horo/run/rank_stream.h"
+#include "tools/horo/run/respawns.h"
 #include "tools/horo/run/status_server.h"
 #include "tools/horo/run/story.h"
 #include "tools/horo/run/verdict.h"
@@ -53,13 +54,15 @@ class RankSupervisor {
     bool is_running = true, is_stopped = false;
     bool is_sent_away = false;    // it has got SIGTERM of this process
     bool is_lost_before = false;  // it had ended when the job was interrupted
+    bool has_joined = false;      // one that was started later: its slot is told
+    bool is_gone = false;         // its slot is told
     RankEnd end;
     RankStream output, errors;
     PatientTimer leftovers;  // ends the other processes of its process group
     ChildWatch ended;
   };
 
-  void make_files();
+  void make_files_of(MemberId id);
   void start_ranks();
   void start_rank(MemberId id, const RankSlot& slot);
   RankStream::Destinations destinations_of(MemberId id, bool is_errors);
@@ -91,6 +94,15 @@ class RankSupervisor {
   void terminate(bool spares_left = false);
   bool has_left(const Rank& rank) const { return elastic_ && elastic_->has_left(rank.id); }
   void signal_running(int signal);
+  // Processes that are started later: supervisor_joiners.cc.
+  std::unique_ptr<Respawns> make_respawns() const;
+  void start_joiners();
+  bool may_start_joiners() const;
+  void tell_slots(TimePoint now);
+  SlotLoss loss_of(const Rank& rank) const;
+  void start_joiner(const Respawns::Start& start, TimePoint now);
+  ResizeAnswer resize(int ranks);
+  std::string why_no_resize(int ranks) const;
   // The end: supervisor_end.cc.
   void check_end();
   bool end_finished_ranks();
@@ -124,6 +136,8 @@ class RankSupervisor {
   Timer timeout_, answers_due_;
   std::list<SignalWatch> signals_;
   std::unique_ptr<ElasticJob> elastic_;  // null unless the job is elastic
+  std::unique_ptr<Respawns> respawns_;   // null unless ranks may be started later
+  Timer joiners_due_;
   std::map<MemberId, RankFiles> files_;  // of ranks that have not started
   std::map<MemberId, Rank> ranks_;
   Story story_;
@@ -139,6 +153,7 @@ class RankSupervisor {
   bool is_draining_ = false;     // the ranks have got a notice
   bool is_notice_over_ = false;  // and their grace is over
   bool is_left_behind_ = false;  // an elastic job goes on without this host
+  bool is_starting_ = false;     // a rank that joins
   bool is_concluded_ = false;
 };
 

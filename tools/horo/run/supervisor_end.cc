@@ -11,15 +11,18 @@
 
 namespace horo::tools {
 
-// When all others have ended: an evicted rank that is stopped is killed, one that runs has the usual time to end.
+// When all others have ended: an evicted rank that is stopped is killed, one that runs has the usual time to end. One
+// that has not joined has nothing to join.
 void RankSupervisor::end_evicted() {
   bool is_one_running = false;
   for (const auto& [id, rank] : ranks_) {
-    if (rank.is_running && !elastic_->is_evicted(rank.id)) return;
+    if (rank.is_running && !elastic_->is_evicted(id) && elastic_->has_joined(id)) return;
     is_one_running = is_one_running || (rank.is_running && !rank.is_stopped);
   }
-  for (const auto& [id, rank] : ranks_) {
-    if (rank.is_running && rank.is_stopped) signal_group(rank.pid, SIGKILL);
+  for (auto& [id, rank] : ranks_) {
+    if (!rank.is_running) continue;
+    if (rank.is_stopped) signal_group(rank.pid, SIGKILL);
+    if (!elastic_->has_joined(id) && !rank.is_sent_away) send_away(rank, SIGTERM);
   }
   if (!is_one_running || is_failing_ || is_terminating_) return;
   is_failing_ = true;
@@ -28,6 +31,7 @@ void RankSupervisor::end_evicted() {
 
 void RankSupervisor::check_end() {
   if (!is_concluded_) {
+    start_joiners();
     if (!end_finished_ranks()) return;
     const bool is_forced = is_interrupted_ || (!is_notice_over_ && (is_terminating_ || is_given_up_ || code_));
     if (elastic_ && !is_forced && !elastic_->may_end(!is_draining_ && has_failed_rank())) return grace_.stop();
@@ -60,6 +64,7 @@ void RankSupervisor::conclude() {
     rank.end.output = rank.output.tail();
     rank.end.errors = rank.errors.tail();
     rank.end.was_survived = is_survived(rank);
+    rank.end.was_joining = elastic_ && !elastic_->has_joined(id);
     ends.push_back(rank.end);
   }
   const bool is_no_rank = std::all_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.was_no_rank; });
@@ -75,8 +80,9 @@ void RankSupervisor::conclude() {
 }
 
 bool RankSupervisor::has_failed_rank() const {
-  const auto has_failed = [](const auto& one) {
-    return code_of(one.second.end.status) != 0 && !one.second.end.was_terminated;
+  const auto has_failed = [this](const auto& one) {
+    const bool has_joined = !elastic_ || elastic_->has_joined(one.first);
+    return code_of(one.second.end.status) != 0 && !one.second.end.was_terminated && has_joined;
   };
   return std::any_of(ranks_.begin(), ranks_.end(), has_failed);
 }
