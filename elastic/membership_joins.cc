@@ -94,18 +94,25 @@ void JobMembership::open_border() {
 }
 
 // Those that go on have left the last epoch at one place: others can begin there with them. If only some have, each
-// request for the growth runs again.
-void JobMembership::add_joiners(View& view) const {
+// request for the growth runs again. One that was started before all of them would be rank 0 without the state.
+void JobMembership::add_joiners(View& view) {
   view.at_border =
       std::all_of(view.members.begin(), view.members.end(), [this](MemberId id) { return at(id).frozen->at_border; });
   if (!view.at_border || !can_grow()) return;
+  view.sets = at(view.members.front()).frozen->sets;
+  const MemberId oldest = view.members.front();
   for (const MemberId id : joiners_.candidates(silences_)) {
     if (view.members.size() >= static_cast<std::size_t>(config_.max_members)) break;
+    if (id < oldest) {
+      refuse_joiner(id, "all ranks that were started before it are lost");
+      continue;
+    }
     view.members.push_back(id);
     view.joined.push_back(id);
     view.cards[id] = joiners_.card_of(id);
   }
-  if (!view.joined.empty()) view.sets = at(view.members.front()).frozen->sets;
+  if (view.joined.empty()) view.sets.clear();
+  std::sort(view.members.begin(), view.members.end());
 }
 
 void JobMembership::tell_begin(const View& view) {

@@ -25,6 +25,12 @@ enum class EventKind : std::uint8_t {
   kLooksAtMissed,   // whether members that the guard misses answer
   kLeave,           // in good order: the script has ended
   kProcessEnds,
+  kReady,         // a process that joins has all that it needs
+  kSaysCanGrow,   // a member can go on with processes that join
+  kPlace,         // the members agree on the place of a border
+  kBorder,        // the growth is released: the member is at the border
+  kTransferred,   // a joiner has got the state
+  kTransferEnds,  // all members of the epoch have it
   // Of a lane of a member.
   kRelease,   // all participants have submitted the collectives up to a number
   kDataDone,  // of the collective with this number
@@ -41,6 +47,7 @@ enum class EventKind : std::uint8_t {
   kContinue,   // the end of a stop; number 1: of a pause, which the guard does not see
   kLinkFails,  // between two members, once more
   kKill,       // the job is over
+  kStarts,     // a process that may join is started; number: how often that was tried
   kRemote,     // of a RemoteDecision
 };
 

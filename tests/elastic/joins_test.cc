@@ -184,6 +184,20 @@ TEST_F(ElasticJoins, RankZeroOfAViewHasTheState) {
   EXPECT_TRUE(job.membership.is_evicted(3));
 }
 
+TEST_F(ElasticJoins, ALaterProcessMayJoinBeforeAnEarlierOne) {
+  job.started(3);
+  job.started(4);
+  ready(job, 4);
+  job.after(2s);
+  at_border(job, {0, 1, 2}, 0);
+  EXPECT_EQ(job.membership.members(), (std::vector<MemberId>{0, 1, 2, 4}));
+  job.installed({0, 1, 2, 4}, 1);
+  job.sent(4, Synced{1, ""});
+  ready(job, 3);
+  at_border(job, {0, 1, 2, 4}, 1);
+  EXPECT_EQ(job.membership.members(), (std::vector<MemberId>{0, 1, 2, 3, 4}));
+}
+
 TEST_F(ElasticJoins, AMissedJoinerGoesAtOnceAndNoLinkIsCounted) {
   for (MemberId id = 3; id < 7; ++id) {
     join(job, id);

@@ -19,8 +19,10 @@ std::vector<MembershipAction> PlantedMembership::on(MembershipEvent event, TimeP
   const auto* leave = sent != nullptr ? std::get_if<Leave>(&sent->message) : nullptr;
   const bool is_late = leave != nullptr && leave->failed && has(out_, sent->id);
   if (planted_ == Planted::kForgetsAFailedExit && is_late) return actions;
+  if (twist(event)) return actions;
   if (planted_ == Planted::kTakesFrozenOfAnOldEpoch && frozen != nullptr) frozen->epoch = real().epoch();
   add(actions, event, now);
+  add_of_joins(actions, event, now);
   const bool has_most = 2 * list_of(frozen_).size() > real().members().size();
   if (planted_ == Planted::kEvictsByCount && has_most) {
     for (const MemberId id : waited_for()) add(actions, MemberEnded{id, false, "count"}, now);
@@ -44,10 +46,63 @@ void PlantedMembership::add(std::vector<MembershipAction>& actions, const Member
       other.progress.erase(other.progress.begin());
       sent->message = std::make_shared<const GuardMessage>(std::move(other));
     }
+    if (planted_ == Planted::kGivesAnIdAgain && view != nullptr) give_id_again(*sent);
     actions.push_back(std::move(action));
   }
   if (real().epoch() != epoch_) frozen_ = 0;
   epoch_ = real().epoch();
+}
+
+// The event before JobMembership takes it. Returns whether it does not.
+bool PlantedMembership::twist(MembershipEvent& event) {
+  auto* sent = std::get_if<MemberSent>(&event);
+  if (sent == nullptr) return false;
+  auto* frozen = std::get_if<Frozen>(&sent->message);
+  const bool is_ready = std::holds_alternative<Ready>(sent->message);
+  if (planted_ == Planted::kForgetsJoinersIfParked) return is_ready && real().is_parked();
+  if (frozen == nullptr) return false;
+  if (planted_ == Planted::kAddsJoinersAnywhere && has_joiner("ready")) frozen->at_border = true;
+  if (planted_ == Planted::kKeepsAMissedJoiner && frozen->lost && real().state_of(*frozen->lost).word == "joining")
+    frozen->lost.reset();
+  if (planted_ != Planted::kWaitsForAJoiner || !has_joiner("starting")) return false;
+  held_.push_back(event);
+  return true;
+}
+
+void PlantedMembership::add_of_joins(std::vector<MembershipAction>& actions, const MembershipEvent& event,
+                                     TimePoint now) {
+  if (!has_joiner("starting")) {
+    for (const MembershipEvent& held : std::exchange(held_, {})) add(actions, held, now);
+  }
+  const auto* sent = std::get_if<MemberSent>(&event);
+  if (planted_ == Planted::kGrowsBeforeAllCan && sent != nullptr && std::holds_alternative<Installed>(sent->message))
+    add(actions, MemberSent{sent->id, CanGrow{"a=1"}}, now);
+  const auto* frozen = sent != nullptr ? std::get_if<Frozen>(&sent->message) : nullptr;
+  if (planted_ == Planted::kFreezesAtABorder && frozen != nullptr && frozen->at_border) {
+    for (const MemberId id : waited_for())
+      actions.emplace_back(SendToMember{id, std::make_shared<const GuardMessage>(Freeze{epoch_, {}, "a border"})});
+  }
+  if (planted_ == Planted::kForgetsWhoHasTheState && has_joiner("joining")) {
+    for (const MemberId id : real().members()) add(actions, MemberSent{id, Synced{epoch_, ""}}, now);
+  }
+}
+
+void PlantedMembership::give_id_again(SendToMember& sent) {
+  View view = std::get<View>(*sent.message);
+  MemberId old = 0;
+  while (old < real().processes() && !real().is_out(old)) ++old;
+  if (view.joined.empty() || old >= view.joined.front()) return;
+  std::replace(view.members.begin(), view.members.end(), view.joined.front(), old);
+  view.joined.front() = old;
+  std::sort(view.members.begin(), view.members.end());
+  sent.message = std::make_shared<const GuardMessage>(std::move(view));
+}
+
+bool PlantedMembership::has_joiner(const std::string& word) const {
+  for (MemberId id = first_; id < real().processes(); ++id) {
+    if (real().state_of(id).word == word) return true;
+  }
+  return false;
 }
 
 // A JobMembership that is given no pause of its loop, and one that evicts the members that it should only tell of.

@@ -22,6 +22,15 @@ enum class Planted {
   kGivesUpWithoutNeed,  // a silent member for which no other waits
   kCountsItsPauses,     // as silence of the members
   kForgetsAFailedExit,  // of a member that it has counted as one that left
+  // Of the guard, one for each rule of joins.
+  kWaitsForAJoiner,         // that is started and not ready, before it decides
+  kGrowsBeforeAllCan,       // members have not said that they can
+  kAddsJoinersAnywhere,     // and not at a border only
+  kFreezesAtABorder,        // all others, when the first member is there
+  kForgetsWhoHasTheState,   // a member has it when it is in a View
+  kKeepsAMissedJoiner,      // that has not the state
+  kForgetsJoinersIfParked,  // that get ready then
+  kGivesAnIdAgain,          // that of a member which is out
   // Of all members.
   kCommitsByTheGreatestProgress,
   kTakesAnAbsentLaneAsInfinite,
@@ -42,7 +51,8 @@ enum class Planted {
 // JobMembership, or a guard around it with a planted fault.
 class PlantedMembership {
  public:
-  PlantedMembership(const MembershipConfig& config, Planted planted) : membership_(config), planted_(planted) {}
+  PlantedMembership(const MembershipConfig& config, Planted planted)
+      : membership_(config), planted_(planted), first_(static_cast<MemberId>(config.members)) {}
 
   std::vector<MembershipAction> on(MembershipEvent event, TimePoint now);
   const JobMembership& real() const { return membership_.real(); }
@@ -50,17 +60,23 @@ class PlantedMembership {
 
  private:
   void add(std::vector<MembershipAction>& actions, const MembershipEvent& event, TimePoint now);
+  bool twist(MembershipEvent& event);
+  void add_of_joins(std::vector<MembershipAction>& actions, const MembershipEvent& event, TimePoint now);
+  void give_id_again(SendToMember& sent);
+  bool has_joiner(const std::string& word) const;  // in this state
   std::vector<MembershipAction> decide(const MembershipEvent& event, TimePoint now);
   void note(const MembershipEvent& event);
   std::vector<MemberId> waited_for() const;
 
   AwakeMembership membership_;
   const Planted planted_;
+  const MemberId first_;  // of the processes that are started later
   std::uint32_t epoch_ = 0;
   MemberSet frozen_ = 0;  // in the epoch
   MemberSet out_ = 0;
   TimePoint last_turn_{};
   std::set<MemberId> missed_;
+  std::vector<MembershipEvent> held_;
 };
 
 // is_committed(), or a rule with a planted fault.

@@ -34,6 +34,7 @@ MemberSet set_of(const std::vector<MemberId>& members) {
 
 RunChecker::RunChecker(std::uint64_t seed, const Scenario& scenario)
     : seed_(seed), scenario_(scenario), members_(only(static_cast<MemberId>(scenario.config.members)) - 1) {
+  had_epochs_ = state_ = heard_.with_state = members_;
   std::vector<std::vector<std::uint32_t>> starts;
   for (const LanePlan& lane : scenario.lanes) starts.emplace_back(lane.streams.size(), 0);
   next_.assign(scenario.slowness.size(), starts);
@@ -51,6 +52,7 @@ bool RunChecker::takes_part(MemberId member, std::uint32_t lane, const RoundPlan
 // ---- Deliveries.
 
 void RunChecker::deliver(MemberId member, std::span<const Delivery> commit) {
+  if (!has(state_, member)) violate("member " + std::to_string(member) + " trains without the state");
   check_round(member, commit);
   for (const Delivery& delivery : commit) {
     check_order(member, delivery);
@@ -131,6 +133,7 @@ void RunChecker::fail_lane(MemberId member, std::uint32_t lane) {
 
 void RunChecker::send(MemberId member, const Frozen& frozen) {
   const auto [found, is_first] = frozen_.emplace(std::pair(member, frozen.epoch), frozen.progress);
+  if (frozen.at_border) at_border_.emplace(member, frozen.epoch);
   if (!is_first && found->second != frozen.progress) {
     violate("member " + std::to_string(member) + " changes its progress in epoch " + std::to_string(frozen.epoch));
   }
@@ -158,11 +161,16 @@ void RunChecker::send(MemberId member, View view) {
     violate("the View of epoch " + std::to_string(epoch) + " is not sent to all");
   const MemberSet next = set_of(view.members);
   if (view.members != list_of(next)) violate(name + " has ranks that do not ascend");
-  if ((next & ~members_) != 0) violate(name + " has a member that was out");
+  MemberSet joined = 0;
+  for (const MemberId id : view.joined) joined |= only(id);
+  check_joins(view, epoch);
+  if ((next & ~members_ & ~joined) != 0) violate(name + " has a member that was out");
   if ((next & evicted_) != 0 && !has_repeats_) violate(name + " has an evicted member");
   if ((members_ & ~next & ~out_ & ~evicted_) != 0) violate(name + " lacks a member that is not out");
-  if (next == 0 || !is_enough(next)) violate(name + " has too few members");
-  if (view.progress.size() != view.members.size()) violate(name + " has the progress of other members");
+  const MemberSet others = heard_.ready & ~heard_.out & ~heard_.stopped & ~heard_.refused & ~had_epochs_;
+  if (next == 0 || !is_enough(next | others)) violate(name + " has too few members");
+  if (view.progress.size() + view.joined.size() != view.members.size())
+    violate(name + " has the progress of other members");
   for (const auto& [id, progress] : view.progress) {
     const auto sent = frozen_.find({id, epoch});
     if (sent == frozen_.end() || sent->second != progress) {
@@ -171,6 +179,7 @@ void RunChecker::send(MemberId member, View view) {
   }
   view_ = view;
   members_ = next;
+  had_epochs_ |= next;
   seen_view_ = only(member);
 }
 
@@ -208,6 +217,10 @@ bool RunChecker::is_of_link(MemberId member) const {
 // higher number.
 void RunChecker::evict(MemberId member, std::uint32_t epoch, TimePoint now) {
   const std::string name = "member " + std::to_string(member) + " is evicted";
+  if (!has(heard_.with_state, member)) {  // it hurts no other
+    (has(had_epochs_, member) ? evicted_ : heard_.refused) |= only(member);
+    return;
+  }
   MemberSet waiting = 0;
   for (const auto& [frozen, progress] : frozen_) {
     if (frozen.second == epoch) waiting |= only(frozen.first);
@@ -229,7 +242,9 @@ void RunChecker::end() {
     if (failed_.contains(lane)) continue;
     const RoundPlan& plan = scenario_.lanes[lane].streams[stream][round];
     for (const MemberId id : list_of(finished_ & ~agreed.delivered_by)) {
-      if (takes_part(id, lane, plan)) {
+      const auto start = starts_.find(id);
+      const bool is_before = start != starts_.end() && round < start->second[stream];
+      if (takes_part(id, lane, plan) && !is_before) {
         violate("member " + std::to_string(id) + " has ended without " + name_of({lane, stream, round, part}));
       }
     }
@@ -237,7 +252,8 @@ void RunChecker::end() {
 }
 
 bool RunChecker::is_enough(MemberSet members) const {
-  return list_of(members | (left_ & ~evicted_)).size() >= static_cast<std::size_t>(scenario_.config.min_members);
+  return list_of(members | (left_ & ~evicted_ & state_)).size() >=
+         static_cast<std::size_t>(scenario_.config.min_members);
 }
 
 }  // namespace horo::sim

@@ -52,6 +52,19 @@ class RunChecker {
   // The host of each member. Links between two hosts fail as one.
   void set_hosts(std::vector<std::uint32_t> hosts) { hosts_ = std::move(hosts); }
   void allow_repeats() { has_repeats_ = true; }
+  // ---- Joins.
+  // What decides has heard this, in this epoch, and then has done all that it does.
+  void hear(const MembershipEvent& event, std::uint32_t epoch, TimePoint now);
+  void end_turn(bool is_parked);
+  void send(MemberId member, const Freeze& freeze, TimePoint now);
+  void send(const Grow& grow, std::uint32_t epoch);
+  // The member has the state; its next rounds of the streams of the first lane are these.
+  void sync(MemberId member, const std::vector<std::uint32_t>& rounds);
+  // Processes that count as waiting members for what decides now, as far as it has heard.
+  MemberSet waiting() const { return waiting_; }
+  // What decides has heard of a member at the border of the epoch.
+  bool has_border(std::uint32_t epoch) const;
+
   // The member has delivered its whole program.
   void finish(MemberId member) { finished_ |= only(member); }
   void end();
@@ -69,8 +82,24 @@ class RunChecker {
     std::uint64_t contributors = 0;
     MemberSet delivered_by = 0;
   };
+  // What decides has heard.
+  struct Heard {
+    MemberSet out = 0, ready = 0, can_grow = 0, stopped = 0, with_state = 0, refused = 0;
+    MemberSet missed = 0;  // joiners without the state
+    std::uint32_t epoch = 0;
+    MemberSet installed = 0, frozen = 0, at_border = 0, failed = 0;  // in the epoch
+    bool has_failed_exit = false;                                    // of a member that has left
+    std::optional<TimePoint> border;                                 // the first member is there
+  };
   using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>;
 
+  void hear(MemberId id, const MemberMessage& message, TimePoint now);
+  void hear_frozen(MemberId id, const Frozen& frozen, TimePoint now);
+  void begin_hearing(std::uint32_t epoch);
+  MemberSet count_waiting() const;
+  void check_joins(const View& view, std::uint32_t last_epoch);
+  void check_place(const std::vector<MemberId>& members);
+  MemberSet here() const { return members_ & ~heard_.out & ~evicted_; }
   bool is_of_link(MemberId member) const;
   bool takes_part(MemberId member, std::uint32_t lane, const RoundPlan& round) const;
   void check_round(MemberId member, std::span<const Delivery> commit);
@@ -90,6 +119,13 @@ class RunChecker {
   std::optional<View> view_;
   MemberSet seen_view_ = 0;
   MemberSet members_;  // of the epoch
+  Heard heard_;
+  MemberSet waiting_ = 0;
+  MemberSet had_epochs_ = 0;                                // members of any
+  MemberSet state_ = 0;                                     // members that have it
+  std::map<MemberId, std::vector<std::uint32_t>> starts_;   // of joiners: rounds of the first lane
+  std::set<std::pair<MemberId, std::uint32_t>> at_border_;  // Frozen that say so
+  std::set<std::uint32_t> borders_;                         // epochs
   MemberSet out_ = 0, left_ = 0, evictable_ = 0, evicted_ = 0, finished_ = 0;
   bool has_repeats_ = false;
   TimePoint runs_{};

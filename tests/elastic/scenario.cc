@@ -145,4 +145,46 @@ Scenario draw_scenario(std::uint64_t seed) {
   return scenario;
 }
 
+// A longer program, so that a process that joins takes part in it.
+Scenario draw_growing_scenario(std::uint64_t seed) {
+  Scenario scenario = draw_scenario(seed);
+  SplitMix random(seed ^ 0x6a6f696e);
+  if (random.one_in(3)) return scenario;
+  const int members = scenario.config.members;
+  JoinPlan& joins = scenario.joins;
+  joins.most = static_cast<std::uint32_t>(random.between(1, 4));
+  scenario.config.max_members = members + static_cast<int>(random.below(3));
+  for (std::uint32_t i = 0; i < joins.most; ++i) {
+    const auto id = static_cast<MemberId>(scenario.slowness.size());
+    scenario.slowness.push_back(random.one_in(8) ? 20 : 1);
+    scenario.lanes.front().set |= only(id);
+    if (random.one_in(8)) joins.differing |= only(id);
+    if (!random.one_in(2)) continue;
+    FaultPlan fault = draw_fault(random, members);
+    std::swap(fault.member, fault.other);
+    fault.member = id;
+    if (fault.moment) fault.moment = static_cast<Moment>(random.below(kMomentsOfJoiners));
+    fault.count = static_cast<int>(random.between(1, 3));
+    scenario.faults.push_back(fault);
+  }
+  for (auto& stream : scenario.lanes.front().streams) {
+    const std::uint64_t rounds = random.between(6, 24);
+    while (stream.size() < rounds) stream.push_back(draw_round(random, members));
+  }
+  for (std::uint64_t starts = random.below(3); starts > 0; --starts)
+    joins.starts.push_back(random.up_to(pick<3>(random, {300us, 3ms, 50ms})));
+  joins.replaced = pick<2>(random, {200us, 20ms});
+  joins.ready = pick<3>(random, {200us, 5ms, 200ms});
+  joins.can_grow = pick<2>(random, {100us, 5ms});
+  joins.transferred = pick<3>(random, {200us, 20ms, 2s});
+  if (random.one_in(10)) joins.never_can = only(static_cast<MemberId>(random.below(members)));
+  if (random.one_in(3)) {  // a death at a border
+    FaultPlan fault = draw_fault(random, members);
+    fault.moment = random.one_in(2) ? Moment::kSendsFrozen : Moment::kFreezes;
+    fault.count = 1;
+    scenario.faults.push_back(fault);
+  }
+  return scenario;
+}
+
 }  // namespace horo::sim

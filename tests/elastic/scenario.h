@@ -63,9 +63,12 @@ enum class Moment {
   kSubmits,
   kCompletes,
   kPasses,
-  kDelivers
+  kDelivers,
+  kReadies,
+  kSyncs
 };
-inline constexpr std::uint64_t kMoments = 9;
+inline constexpr std::uint64_t kMoments = 9;  // of a member of epoch 0
+inline constexpr std::uint64_t kMomentsOfJoiners = 11;
 
 // A pause is not seen by any part of the job. kPauseJob: of all members and all that decides.
 enum class FaultKind { kCrash, kStop, kHang, kLink, kLeave, kFailedLeave, kPauseGuard, kPauseJob };
@@ -85,8 +88,18 @@ struct Times {
   Duration guard, link, data, submit, freeze, connect;
 };
 
+// Processes that are started later: one after each end of a member, and some more.
+struct JoinPlan {
+  std::uint32_t most = 0;                                   // so many; 0: the job only shrinks
+  std::vector<Duration> starts;                             // of those that replace no other
+  Duration replaced{}, ready{}, can_grow{}, transferred{};  // the most that these steps take
+  MemberSet never_can = 0;                                  // members that never say that they can grow
+  MemberSet differing = 0;                                  // joiners with other terms
+};
+
 struct Scenario {
   MembershipConfig config;
+  JoinPlan joins;
   std::vector<LanePlan> lanes;
   std::uint32_t depth = 0;  // rounds of a stream that a member submits before the last one is delivered
   std::vector<FaultPlan> faults;
@@ -102,5 +115,7 @@ struct Scenario {
   MemberId odd_member = 0;        // the one that has a planted fault of one member
 };
 Scenario draw_scenario(std::uint64_t seed);
+// The same job, which may grow: two in three do.
+Scenario draw_growing_scenario(std::uint64_t seed);
 
 }  // namespace horo::sim

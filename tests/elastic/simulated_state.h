@@ -30,7 +30,10 @@ struct EpochLane {
 struct EpochRecord {
   MemberSet members = 0;
   MemberSet connecting = 0;
-  MemberSet left = 0;                                 // in good order, while it ran
+  MemberSet left = 0;  // in good order, while it ran
+  // A growth: members that were told of it, and those that have come to its place.
+  MemberSet told = 0, at_place = 0;
+  std::vector<std::vector<std::uint32_t>> place;      // round, by lane and stream
   std::vector<std::pair<MemberId, MemberId>> broken;  // links
   std::vector<EpochLane> lanes;
 
@@ -60,7 +63,10 @@ struct LaneState {
   std::vector<StreamState> streams;
 };
 
-enum class MemberPhase { kRunning, kFreezing, kFrozen, kInstalling, kOut, kEnded };
+// kWaiting: for its first View. A process that is not started yet has ended.
+enum class MemberPhase { kRunning, kFreezing, kFrozen, kInstalling, kOut, kEnded, kWaiting };
+// Of a growth: none; told; going to its place; there, or leaving the epoch there.
+enum class GrowthStep { kNone, kTold, kPlaced, kThere, kLeaves };
 
 struct MemberState {
   MemberPhase phase = MemberPhase::kInstalling;
@@ -73,6 +79,10 @@ struct MemberState {
   std::optional<Frozen> frozen;  // the last one that it sent
   bool is_patient = false;       // a peer has left
   bool is_leaving = false;
+  GrowthStep growth = GrowthStep::kNone;
+  bool is_to_grow = false;  // told, in its epoch
+  bool has_state = true;
+  bool awaits_transfer = false;  // it runs in an epoch in which some have not the state
   std::vector<MemberId> missed;  // by the guard
   bool looks_at_missed = false;
   View view;                    // the last one

@@ -1,5 +1,5 @@
 // One run of the simulator. Its functions are in simulator.cc (events, messages, guard), simulation_members.cc
-// (freeze, settle, install, leave), simulation_lanes.cc (collectives), simulation_faults.cc and
+// (freeze, settle, install, leave), simulation_lanes.cc (collectives), simulation_joins.cc, simulation_faults.cc and
 // simulation_partitions.cc.
 #pragma once
 
@@ -35,7 +35,7 @@ class RemoteDecision {
 
 class Simulation {
  public:
-  Simulation(std::uint64_t seed, Planted planted);
+  Simulation(std::uint64_t seed, Planted planted, bool joins = false);
   // ---- For a RemoteDecision.
   void decide_by(RemoteDecision& remote) { remote_ = &remote; }
   TimePoint now() const { return now_; }
@@ -79,7 +79,7 @@ class Simulation {
   void take(MemberId id, const Missed& message);
   void take(MemberId id, const Ask&) { static_cast<void>(id); }
   void take(MemberId id, const Drain&) { static_cast<void>(id); }
-  void take(MemberId id, const Grow&) { static_cast<void>(id); }
+  void take(MemberId id, const Grow& grow);
 
   // ---- Guard.
   void guard_takes(const MembershipEvent& event);
@@ -107,6 +107,21 @@ class Simulation {
   bool has_in_flight(const MemberState& member) const;
   bool is_done(const MemberState& member, MemberId id) const;
   std::uint32_t link_epoch(const MemberState& member) const;
+
+  // ---- Joins.
+  void plan_start(Duration delay);
+  void start_process(std::uint64_t tries);
+  void on_join(const SimEvent& event);
+  void say_ready(MemberId id);
+  void begin_growth(MemberId id);
+  void agree_on_place(std::uint32_t epoch);
+  bool is_held(MemberState& member, std::uint32_t lane, std::uint32_t stream) const;
+  void come_to_place(MemberId id);
+  void leave_epoch(MemberId id);
+  void begin_transfers(std::uint32_t epoch);
+  void end_transfer(MemberId id);
+  void begin_program(MemberId id);
+  void count_joins(const GuardMessage& message, MemberId id);
 
   // ---- Lanes.
   void submit(const SimEvent& event);
@@ -168,7 +183,8 @@ class Simulation {
   std::vector<std::pair<MemberId, MemberId>> bad_links_;     // they fail in every epoch
   std::map<std::pair<MemberId, MemberId>, TimePoint> cuts_;  // from one member to another: until then
   std::optional<TimePoint> timer_;
-  TimePoint guard_runs_{};  // it is paused until then
+  TimePoint guard_runs_{};     // it is paused until then
+  std::uint32_t started_ = 0;  // of those that may join
   bool is_over_ = false;
   SimReport report_;
 };

@@ -22,7 +22,8 @@ bool EpochRecord::is_broken(MemberId one, MemberId other) const {
 
 void Simulation::plan_faults() {
   for (std::size_t i = 0; i < scenario_.faults.size(); ++i) {
-    if (!scenario_.faults[i].moment) later({EventKind::kFault, 0, 0, 0, i}, scenario_.faults[i].at);
+    const bool is_of_joiner = scenario_.faults[i].member >= static_cast<MemberId>(scenario_.config.members);
+    if (!scenario_.faults[i].moment && !is_of_joiner) later({EventKind::kFault, 0, 0, 0, i}, scenario_.faults[i].at);
   }
 }
 

@@ -12,6 +12,7 @@ void Simulation::submit(const SimEvent& event) {
   const auto index = static_cast<std::uint32_t>(event.number);
   skip_absent(event.member, event.lane, index);
   StreamState& stream = member.lanes[event.lane].streams[index];
+  if (is_held(member, event.lane, index)) return come_to_place(event.member);
   if (stream.round >= scenario_.lanes[event.lane].streams[index].size()) return;
   if (stream.round > stream.delivered + scenario_.depth) {
     stream.is_waiting = true;
@@ -199,6 +200,7 @@ void Simulation::deliver(MemberId id, std::uint32_t index, std::vector<Delivery>
   if (std::exchange(stream.is_waiting, false)) {
     later({EventKind::kSubmit, id, member.epoch, index, first.stream}, some(id, scenario_.times.submit));
   }
+  if (member.growth != GrowthStep::kNone) return come_to_place(id);
   if (is_done(member, id)) finish(id);
 }
 

@@ -22,6 +22,8 @@ void Simulation::begin_freeze(MemberId id, std::optional<MemberId> lost, std::op
   tell_peers(id, EventKind::kPeerAborts, lost ? lost : told);
   member.lost = lost || planted_ != Planted::kNamesWhatItWasTold ? lost : told;
   member.phase = MemberPhase::kFreezing;
+  member.growth = GrowthStep::kNone;
+  member.awaits_transfer = false;
   for (LaneState& lane : member.lanes) lane.is_stopped = lane.is_stopped || random_.one_in(3);
   later({EventKind::kFreezeDone, id}, some(id, scenario_.times.freeze));
   reach(id, Moment::kFreezes);
@@ -43,6 +45,7 @@ void Simulation::end_freeze(MemberId id) {
 void Simulation::send_frozen(MemberId id, std::uint32_t epoch, std::optional<MemberId> lost) {
   MemberState& member = at(id);
   Frozen frozen{epoch, {}, lost, "it froze"};
+  frozen.at_border = std::exchange(member.growth, GrowthStep::kNone) == GrowthStep::kLeaves;
   for (std::uint32_t index = 0; index < member.lanes.size() && !member.is_settled; ++index) {
     const LaneState& lane = member.lanes[index];
     const bool is_listed = lane.complete > 0 || !scenario_.omits_idle_lanes;
@@ -71,7 +74,7 @@ void Simulation::take(MemberId id, const Freeze& freeze) {
 void Simulation::take(MemberId id, const View& view) {
   MemberState& member = at(id);
   if (member.phase == MemberPhase::kOut) return;
-  if (member.phase != MemberPhase::kFrozen) {
+  if (member.phase != MemberPhase::kFrozen && member.phase != MemberPhase::kWaiting) {
     return checker_.violate("member " + std::to_string(id) + " gets the View of epoch " + std::to_string(view.epoch) +
                             " and is not frozen");
   }
@@ -197,8 +200,20 @@ void Simulation::enter_epoch(MemberId id) {
       if (is_again && stream.round > 0) stream.delivered = --stream.round;
     }
   }
+  member.growth = GrowthStep::kNone;
+  member.is_to_grow = false;
+  member.awaits_transfer =
+      std::any_of(member.ranks.begin(), member.ranks.end(), [this](MemberId one) { return !at(one).has_state; });
   send_to_guard(id, Installed{member.epoch});
   if (!reach(id, Moment::kInstalls)) return;
+  watch_left(id);
+  if (member.awaits_transfer) return begin_transfers(member.epoch);
+  begin_program(id);
+}
+
+void Simulation::begin_program(MemberId id) {
+  MemberState& member = at(id);
+  member.awaits_transfer = false;
   for (std::uint32_t index = 0; index < member.lanes.size(); ++index) {
     LaneState& lane = member.lanes[index];
     lane.known = lane_of(member.epoch, index).released.size();
@@ -208,6 +223,8 @@ void Simulation::enter_epoch(MemberId id) {
   }
   fail_links_again(id);
   if (remote_ != nullptr) watch_gone(id);
+  begin_growth(id);
+  if (member.growth != GrowthStep::kNone) return;
   if (is_done(member, id)) finish(id);
 }
 
@@ -275,6 +292,7 @@ void Simulation::on_patience(const SimEvent& event) {
 }
 
 bool Simulation::has_in_flight(const MemberState& member) const {
+  if (member.growth != GrowthStep::kNone || member.awaits_transfer) return true;
   return std::any_of(member.lanes.begin(), member.lanes.end(), [](const LaneState& lane) {
     return std::any_of(lane.streams.begin(), lane.streams.end(),
                        [](const StreamState& stream) { return stream.round > stream.delivered || stream.part > 0; });
@@ -309,13 +327,14 @@ void Simulation::leave(MemberId id, bool failed) {
   const bool is_busy = member.phase == MemberPhase::kFreezing || member.phase == MemberPhase::kInstalling;
   if (member.phase == MemberPhase::kOut) return;
   if (!failed && is_busy) return later({EventKind::kLeave, id}, 20ms);
+  const bool was_waiting = member.phase == MemberPhase::kWaiting;
   const bool with_process = !failed && remote_ == nullptr;
   const std::string kind = failed && scenario_.fails_alike ? "alike" : "";
   send_to_guard(id, Leave{failed, failed ? "an error" : "", kind, with_process});
   checker_.go_out(id, !failed);
   EpochRecord& shared = record(link_epoch(member));
   shared.connecting &= ~only(id);
-  if (failed || has_in_flight(member))
+  if (!was_waiting && (failed || has_in_flight(member)))
     tell_peers(id, EventKind::kPeerAborts, failed ? std::optional(id) : std::nullopt);
   const bool was_running = member.phase == MemberPhase::kRunning;
   member.phase = MemberPhase::kOut;
@@ -333,7 +352,8 @@ void Simulation::leave(MemberId id, bool failed) {
 void Simulation::take(MemberId id, const Evicted&) {
   MemberState& member = at(id);
   if (member.phase == MemberPhase::kOut) return;
-  if (member.phase != MemberPhase::kFrozen) tell_peers(id, EventKind::kPeerAborts, {});
+  if (member.phase != MemberPhase::kFrozen && member.phase != MemberPhase::kWaiting)
+    tell_peers(id, EventKind::kPeerAborts, {});
   record(link_epoch(member)).connecting &= ~only(id);
   member.phase = MemberPhase::kOut;
   for (LaneState& lane : member.lanes) lane.is_stopped = true;
@@ -343,7 +363,8 @@ void Simulation::take(MemberId id, const Evicted&) {
 void Simulation::end_process(MemberId id, bool succeeded) {
   MemberState& member = at(id);
   if (member.phase == MemberPhase::kEnded) return;
-  const bool has_links = member.phase != MemberPhase::kOut && member.phase != MemberPhase::kFrozen;
+  const bool has_links = member.phase == MemberPhase::kRunning || member.phase == MemberPhase::kFreezing ||
+                         member.phase == MemberPhase::kInstalling;
   if (has_links) tell_peers(id, EventKind::kPeerLost, {});
   record(link_epoch(member)).connecting &= ~only(id);
   member.phase = MemberPhase::kEnded;

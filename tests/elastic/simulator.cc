@@ -16,8 +16,8 @@ constexpr Duration kEndPatience = 5s;           // of evicted processes, when th
 
 }  // namespace
 
-SimReport simulate(std::uint64_t seed, Planted planted) {
-  return Simulation(seed, planted).run();
+SimReport simulate(std::uint64_t seed, Planted planted, bool joins) {
+  return Simulation(seed, planted, joins).run();
 }
 
 SimReport& SimReport::operator+=(const SimReport& other) {
@@ -40,31 +40,47 @@ SimReport& SimReport::operator+=(const SimReport& other) {
                            &SimReport::failed_exits,
                            &SimReport::held_messages,
                            &SimReport::pauses,
-                           &SimReport::found_silent}) {
+                           &SimReport::found_silent,
+                           &SimReport::started,
+                           &SimReport::joined,
+                           &SimReport::synced,
+                           &SimReport::refused,
+                           &SimReport::empty_borders,
+                           &SimReport::broken_borders,
+                           &SimReport::states_lost,
+                           &SimReport::waits_for_joiners}) {
     this->*count += other.*count;
   }
   return *this;
 }
 
-Simulation::Simulation(std::uint64_t seed, Planted planted)
+Simulation::Simulation(std::uint64_t seed, Planted planted, bool joins)
     : planted_(planted),
-      scenario_(draw_scenario(seed)),
+      scenario_(joins ? draw_growing_scenario(seed) : draw_scenario(seed)),
       random_(seed ^ 0x5eed),
       checker_(seed, scenario_),
       guard_(scenario_.config, planted),
       members_(scenario_.slowness.size()) {
-  record(0).members = only(count()) - 1;
+  const auto first = static_cast<MemberId>(scenario_.config.members);
+  record(0).members = only(first) - 1;
   for (MemberId id = 0; id < count(); ++id) {
     MemberState& member = at(id);
     member.view.members = guard_.real().members();
+    member.has_state = id < first;
     member.lanes.resize(scenario_.lanes.size());
     for (std::size_t lane = 0; lane < member.lanes.size(); ++lane) {
       member.lanes[lane].streams.resize(scenario_.lanes[lane].streams.size());
     }
+    if (id >= first) {
+      member.phase = MemberPhase::kEnded;
+      continue;
+    }
     later({EventKind::kSettled, id}, some(id, scenario_.times.connect));
     later({EventKind::kInstallTimeout, id}, kStartTimeout);
+    if (scenario_.joins.most > 0) later({EventKind::kSaysCanGrow, id}, some(id, scenario_.joins.can_grow));
   }
   plan_faults();
+  for (const Duration start : scenario_.joins.starts) plan_start(start);
 }
 
 SimReport Simulation::run() {
@@ -154,8 +170,11 @@ void Simulation::handle_engine(const SimEvent& event) {
       return leave(event.member, event.number != 0);
     case EventKind::kProcessEnds:
       return end_process(event.member, event.number != 0);
-    default:
+    case EventKind::kPeerLost:
+    case EventKind::kPeerAborts:
       return on_peer(event);
+    default:
+      return on_join(event);
   }
 }
 
@@ -204,6 +223,8 @@ void Simulation::handle_guard(const SimEvent& event) {
     case EventKind::kLinkFails:
       if (link_epoch(at(event.member)) == event.epoch) break_link(event.member, event.from);
       return;
+    case EventKind::kStarts:
+      return start_process(event.number);
     case EventKind::kRemote:
       return remote_->on_time(event.number);
     default:
@@ -273,7 +294,7 @@ void Simulation::guard_takes(const MembershipEvent& event) {
   if (const auto* one = std::get_if<MemberContinued>(&event)) add(*one);
   if (const auto* one = std::get_if<MemberEnded>(&event)) add(*one);
   for (const HostEvent& one : told) std::visit([this](const auto& kind) { decide(kind); }, one);
-  if (std::holds_alternative<TimePassed>(event)) decide(event);
+  if (std::holds_alternative<TimePassed>(event) || std::holds_alternative<MemberStarted>(event)) decide(event);
   const auto exit = exits_.next_deadline();
   const auto next = guard_.next_deadline();
   const auto due = exit && next ? std::min(exit, next) : exit ? exit : next;
@@ -290,6 +311,7 @@ void Simulation::decide(const MembershipEvent& event) {
   if (leave != nullptr && leave->failed && guard_.real().state_of(sent->id).word == "left") ++report_.failed_exits;
   const bool was_parked = guard_.real().is_parked();
   const std::uint32_t epoch = guard_.real().epoch();
+  if (scenario_.joins.most > 0) checker_.hear(event, epoch, now_);
   for (const MembershipAction& action : guard_.on(event, now_)) {
     if (std::holds_alternative<EndJob>(action)) end_job();
     const auto* say = std::get_if<Say>(&action);
@@ -301,10 +323,17 @@ void Simulation::decide(const MembershipEvent& event) {
       if (evicted->reason.find("lost one another") != std::string::npos) ++report_.links_given_up;
       checker_.evict(send->id, epoch, now_);
     }
+    if (scenario_.joins.most > 0) count_joins(*send->message, send->id);
     pass_on(send->id, *send->message);
   }
   report_.epochs = guard_.real().epoch();
   if (guard_.real().is_parked() && !was_parked) ++report_.parks;
+  const bool is_left = was_parked && !guard_.real().is_parked() && guard_.real().epoch() > epoch;
+  if (const auto* ready = sent != nullptr ? std::get_if<Ready>(&sent->message) : nullptr; ready != nullptr && is_left)
+    ++report_.waits_for_joiners;
+  if (scenario_.joins.most > 0 && !guard_.real().is_over()) checker_.end_turn(guard_.real().is_parked());
+  const bool is_end = std::holds_alternative<MemberEnded>(event);
+  if (is_end && scenario_.joins.most > 0) plan_start(random_.up_to(scenario_.joins.replaced));
   if (!is_over_ && guard_.real().is_over()) {
     is_over_ = true;
     later({EventKind::kKill, 0, 0, 0, 1}, 1us);
@@ -329,8 +358,10 @@ void Simulation::end_job() {
   MemberSet here = 0;
   for (MemberId id = 0; id < count(); ++id) {
     const bool is_here = at(id).phase != MemberPhase::kOut && at(id).phase != MemberPhase::kEnded;
-    if (is_here && !guard_.real().is_evicted(id)) here |= only(id);
+    if (is_here && at(id).has_state && !guard_.real().is_evicted(id)) here |= only(id);
   }
+  if (here == 0 && scenario_.joins.most > 0) ++report_.states_lost;
+  if (here != 0) here |= checker_.waiting();
   if (checker_.is_enough(here)) checker_.violate("the job ends although it has enough members");
   kill(false);
 }

@@ -32,11 +32,20 @@ struct SimReport {
   std::uint64_t failed_exits = 0;   // that are seen when the member counts as one that has left
   std::uint64_t held_messages = 0;  // by a cut between two members
   std::uint64_t pauses = 0;
-  std::uint64_t found_silent = 0;  // members that wait for one that the guard misses
+  std::uint64_t found_silent = 0;       // members that wait for one that the guard misses
+  std::uint64_t started = 0;            // processes that may join
+  std::uint64_t joined = 0;             // those that were in a View
+  std::uint64_t synced = 0;             // those that have got the state
+  std::uint64_t refused = 0;            // those that were told that they cannot join
+  std::uint64_t empty_borders = 0;      // all members have come, and none joins any more
+  std::uint64_t broken_borders = 0;     // some have come to the border, others have frozen elsewhere
+  std::uint64_t states_lost = 0;        // jobs whose members with the state are all lost
+  std::uint64_t waits_for_joiners = 0;  // parked jobs that go on when others are ready
 
   SimReport& operator+=(const SimReport& other);  // the counts
 };
 
-SimReport simulate(std::uint64_t seed, Planted planted = Planted::kNone);
+// Of a job that may grow, with `joins`.
+SimReport simulate(std::uint64_t seed, Planted planted = Planted::kNone, bool joins = false);
 
 }  // namespace horo::sim

@@ -16,6 +16,24 @@ TEST(ElasticSimulator, EveryInvariantHoldsForAllSeeds) {
   for (std::uint64_t seed = 1; seed <= test::effort(kSeeds); ++seed) ASSERT_EQ(simulate(seed).violation, "");
 }
 
+TEST(ElasticSimulator, EveryInvariantHoldsForAllSeedsOfJobsThatMayGrow) {
+  SimReport all;
+  for (std::uint64_t seed = 1; seed <= test::effort(kSeeds); ++seed) {
+    const SimReport report = simulate(seed, Planted::kNone, true);
+    ASSERT_EQ(report.violation, "");
+    all += report;
+  }
+  for (const auto& [count, what] :
+       {std::pair(all.joined, "processes that join"), std::pair(all.synced, "joiners that get the state"),
+        std::pair(all.refused, "processes that are refused"), std::pair(all.empty_borders, "borders without a joiner"),
+        std::pair(all.broken_borders, "borders that not all members reach"),
+        std::pair(all.states_lost, "jobs that lose the state"),
+        std::pair(all.waits_for_joiners, "parked jobs that go on for a joiner")}) {
+    EXPECT_GE(count, 20U) << what;
+    RecordProperty(what, std::to_string(count));
+  }
+}
+
 TEST(ElasticSimulator, TheSeedsReachAllThatTheProtocolIsFor) {
   SimReport all;
   for (std::uint64_t seed = 1; seed <= 2'000; ++seed) all += simulate(seed);
@@ -45,13 +63,14 @@ TEST(ElasticSimulator, ASeedAlwaysHasTheSameTrace) {
 struct PlantedFault {
   Planted planted;
   const char* name;
+  bool joins = false;
 };
 
 class PlantedFaults : public testing::TestWithParam<PlantedFault> {};
 
 TEST_P(PlantedFaults, AreFound) {
   std::uint64_t seed = 1;
-  while (seed <= kSeeds && simulate(seed, GetParam().planted).violation.empty()) ++seed;
+  while (seed <= kSeeds && simulate(seed, GetParam().planted, GetParam().joins).violation.empty()) ++seed;
   EXPECT_LE(seed, kSeeds);
   RecordProperty("seeds", std::to_string(seed));
 }
@@ -78,6 +97,17 @@ INSTANTIATE_TEST_SUITE_P(
                     PlantedFault{Planted::kNumbersRanksInAnotherOrder, "NumbersRanksInAnotherOrder"},
                     PlantedFault{Planted::kSubmitsADeliveredCollectiveAgain, "SubmitsADeliveredCollectiveAgain"}),
     [](const auto& fault) { return fault.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(ElasticJoins, PlantedFaults,
+                         testing::Values(PlantedFault{Planted::kWaitsForAJoiner, "WaitsForAJoiner", true},
+                                         PlantedFault{Planted::kGrowsBeforeAllCan, "GrowsBeforeAllCan", true},
+                                         PlantedFault{Planted::kAddsJoinersAnywhere, "AddsJoinersAnywhere", true},
+                                         PlantedFault{Planted::kFreezesAtABorder, "FreezesAtABorder", true},
+                                         PlantedFault{Planted::kForgetsWhoHasTheState, "ForgetsWhoHasTheState", true},
+                                         PlantedFault{Planted::kKeepsAMissedJoiner, "KeepsAMissedJoiner", true},
+                                         PlantedFault{Planted::kForgetsJoinersIfParked, "ForgetsJoinersIfParked", true},
+                                         PlantedFault{Planted::kGivesAnIdAgain, "GivesAnIdAgain", true}),
+                         [](const auto& fault) { return fault.param.name; });
 
 }  // namespace
 }  // namespace horo::sim
