@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -83,16 +84,22 @@ JobChange change_of(const JobView& from, const JobView& to) {
   JobChange change{to.epoch, to.is_parked, false, {}};
   for (MemberId id = 0; id < to.members.size(); ++id) {
     const bool has_rank_now = has_rank(to, id);
-    if (to.members[id] == from.members.at(id) && has_rank_now == has_rank(from, id)) continue;
+    const bool is_new = id >= from.members.size();
+    if (!is_new && to.members[id] == from.members[id] && has_rank_now == has_rank(from, id)) continue;
     change.members.emplace_hint(change.members.end(), id, JobChange::Member{to.members[id], has_rank_now});
   }
   return change;
 }
 
 void apply(const JobChange& change, JobView& view) {
-  if (!change.members.empty() && change.members.rbegin()->first >= view.members.size())
-    throw ProtocolError("the state of another job");
-  if (change.is_from_first) view = first_job_view(view.members.size());
+  const std::size_t known = view.members.size();
+  const std::size_t last = change.members.empty() ? 0 : std::size_t{change.members.rbegin()->first} + 1;
+  const std::size_t all = std::max(known, last);
+  const auto first_new = change.members.lower_bound(static_cast<MemberId>(known));
+  const auto named = static_cast<std::size_t>(std::distance(first_new, change.members.end()));
+  if (all > kMaxMembers || named != all - known) throw ProtocolError("the state of another job");
+  if (change.is_from_first) view = first_job_view(known);
+  view.members.resize(all);
   view.epoch = change.epoch;
   view.is_parked = change.is_parked;
   std::vector<MemberId> ranks;

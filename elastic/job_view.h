@@ -22,7 +22,7 @@ struct JobView {
   std::uint32_t epoch = 0;
   bool is_parked = false;
   std::vector<MemberId> ranks;      // of the epoch, ascending
-  std::vector<MemberView> members;  // by id
+  std::vector<MemberView> members;  // by id; those of processes that were started later at its end
   bool operator==(const JobView&) const = default;
 };
 
@@ -43,7 +43,7 @@ struct JobChange {
   bool operator==(const JobChange&) const = default;
 };
 
-// The change from one JobView of a job to a later one.
+// The change from one JobView of a job to a later one, which may have more members.
 JobChange change_of(const JobView& from, const JobView& to);
 // Throws ProtocolError if the change is that of another job.
 void apply(const JobChange& change, JobView& view);

@@ -37,7 +37,7 @@ std::size_t bytes_for(int ranks) {
 
 // Those of `horo run` alone: the user's settings come and go with his environment.
 bool is_place(std::string_view name) {
-  constexpr std::array<std::string_view, 24> kNames = {"HORO_RANK",
+  constexpr std::array<std::string_view, 25> kNames = {"HORO_RANK",
                                                        "HORO_SIZE",
                                                        "HORO_LOCAL_RANK",
                                                        "HORO_LOCAL_SIZE",
@@ -45,6 +45,7 @@ bool is_place(std::string_view name) {
                                                        "HORO_KEY_FD",
                                                        "HORO_GUARD_FD",
                                                        "HORO_MIN_NP",
+                                                       "HORO_JOINS",
                                                        "HOROVOD_RANK",
                                                        "HOROVOD_SIZE",
                                                        "HOROVOD_LOCAL_RANK",
@@ -128,6 +129,16 @@ std::optional<RunTable> RunTable::map(int fd) {
 RunTable::Slot& RunTable::slot(int rank) const {
   HORO_CHECK(rank >= 0 && rank < ranks_);
   return *reinterpret_cast<Slot*>(static_cast<char*>(data_) + kPageBytes * (1 + static_cast<std::size_t>(rank)));
+}
+
+// The process first: without it, no other process is in the place of this rank.
+void RunTable::clear(int rank) {
+  Slot& one = slot(rank);
+  one.process.store(0);
+  one.has_ended.store(0);
+  one.holder.store(0);
+  one.starts.store(0);
+  one.text_bytes = 0;
 }
 
 void RunTable::describe(int rank, const std::vector<std::string>& environment) {

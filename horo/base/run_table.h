@@ -34,6 +34,8 @@ class RunTable {
 
   // ---- Written by the guard, for a local rank.
 
+  // Forgets the last process of this rank: another one is to be started in its place.
+  void clear(int rank);
   // Of "NAME=value", those that say which rank it is.
   void describe(int rank, const std::vector<std::string>& environment);
   // The word for the process that the guard starts as this rank. That process may write it between fork and exec.

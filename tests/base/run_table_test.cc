@@ -50,6 +50,21 @@ TEST(RunTable, TheEndOfARankIsSeenWithItsStatus) {
   EXPECT_EQ(table.starts(0), 1);
 }
 
+TEST(RunTable, AnotherProcessMayTakeThePlaceOfARank) {
+  RunTable table = RunTable::make(1);
+  table.describe(0, {"HORO_RANK=0", "HORO_MIN_NP=1"});
+  table.process_word(0) = 41;
+  table.set_holder(0, 42);
+  table.count_start(0);
+  table.set_end(0, 9);
+  table.clear(0);
+  table.describe(0, {"HORO_RANK=4", "HORO_JOINS=1"});
+  const RunTable other = other_map_of(table);
+  EXPECT_THAT(other.variables(0), ElementsAre(Pair("HORO_JOINS", "1"), Pair("HORO_RANK", "4")));
+  EXPECT_EQ(other.process(0) + other.holder(0) + other.starts(0), 0);
+  EXPECT_FALSE(other.end(0));
+}
+
 TEST(RunTable, AnotherFileIsNoTable) {
   EXPECT_FALSE(RunTable::map(::open("/dev/null", O_RDWR | O_CLOEXEC)));
   const int fd = ::memfd_create("horo-run", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -264,9 +264,26 @@ TEST(JobChange, LeadsFromOneJobViewToTheOther) {
   EXPECT_EQ(view, last);
 }
 
+TEST(JobChange, MayAddMembersAtTheEnd) {
+  const JobView first = first_job_view(2);
+  JobView last = first;
+  last.epoch = 1;
+  last.members.push_back({{"ready", ""}, false, false, false});
+  last.members.push_back({{"joining", "", true}, false, false, false});
+  last.ranks = {0, 1, 3};
+  JobView view = first;
+  apply(change_of(first, last), view);
+  EXPECT_EQ(view, last);
+  JobChange whole = change_of(first, last);
+  whole.is_from_first = true;
+  apply(whole, view);
+  EXPECT_EQ(view, last);
+}
+
 TEST(JobChange, OfAnotherJobIsRefused) {
   JobView view = first_job_view(2);
-  EXPECT_THROW(apply(change_of(first_job_view(3), some_job()), view), ProtocolError);
+  JobChange change = change_of(first_job_view(3), first_job_view(5));
+  EXPECT_THROW(apply(change, view), ProtocolError);  // it does not name member 2
 }
 
 TEST(JobSpec, NumbersMembersByHost) {

@@ -160,7 +160,7 @@ WRONG_WORDS = {
     "run -n 1 --timeout -1 true": "--timeout: expected a number above 0",
     "run -n 1 --min-np 1 --evict-after 1e999 true": "--evict-after: expected a number above 0",
     "run -n 1 --start-timeout 1e300 true": "1e300 not in range",
-    "run -n 2 --max-restarts 3 true": "--min-np RANKS the job goes on without those that fail",
+    "run -n 2 --max-restarts 3 true": "--min-np RANKS the job goes on without those that fail, and --restarts",
     "run --nnodes 1:4 true": "expected --nnodes 4; with --min-np",
 }
 

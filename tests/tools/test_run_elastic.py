@@ -246,7 +246,7 @@ member.leave()
 """
     done = elastic(2, program)
     assert done.returncode == 0 and done.stdout == "[0] members 0\n"
-    assert "horo run: rank 1 is killed: a message of version 103, expected 5" in done.stderr
+    assert "horo run: rank 1 is killed: a message of version 103, expected 6" in done.stderr
 
 
 def test_three_deaths_at_once_are_survived():
@@ -316,6 +316,10 @@ def test_invalid_options_are_refused_with_the_remedy():
         ("--park-timeout", "4"): "--park-timeout: expected --min-np too",
         ("--grace", "4"): "--grace: expected --min-np too",
         ("--min-np", "1", "--grace", "-1"): "--grace: expected 0 to 86400 seconds",
+        ("--restarts", "1"): "--restarts: expected --min-np too",
+        ("--cool-down", "1"): "--cool-down: expected --min-np too",
+        ("--min-np", "1", "--restarts", "-1"): "--restarts -1: expected 0 or more",
+        ("--min-np", "1", "--max-np", "1025"): "--max-np 1025: expected at most 1024 ranks on one host",
     }.items():
         done = horo("run", "-n", 2, *options, "true")
         assert done.returncode == 2 and text in done.stderr, done.stderr

@@ -265,7 +265,7 @@ def test_the_document_has_these_keys(start):
     whole = json.loads(job.status("--json").stdout)
     assert list(whole) == ["schema", "jobs"] and whole["schema"] == 1
     (state,) = whole["jobs"]
-    keys = "schema job process title command started_s age_s ranks size elastic min_np epoch parked members"
+    keys = "schema job process title command started_s age_s ranks size elastic min_np slots epoch parked members"
     assert list(state) == [*keys.split(), "story_dropped", "story"]
     assert state["title"] == "horo run" and state["command"][1] == "-c" and state["job"] != state["process"]
     (member,) = state["members"]

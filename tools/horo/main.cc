@@ -24,6 +24,7 @@
 #include "tools/horo/run/hosts_launch.h"
 #include "tools/horo/run/lines.h"
 #include "tools/horo/run/remedies.h"
+#include "tools/horo/run/resize_command.h"
 #include "tools/horo/run/run_options.h"
 #include "tools/horo/run/run_words.h"
 #include "tools/horo/run/status_command.h"
@@ -34,6 +35,7 @@ namespace horo::tools {
 namespace {
 
 constexpr int kUsage = 2;                      // exit code of a wrong command line
+constexpr int kMostResize = 1'024;             // ranks of a host
 constexpr double kMostStartSeconds = 604'800;  // a week, as HORO_START_TIMEOUT_MS
 
 struct Options {
@@ -42,6 +44,7 @@ struct Options {
   OpOptions op;
   CodecOptions codec;
   StatusOptions status;
+  ResizeOptions resize;
   RendezvousCommand rendezvous;
   AgentCommand agent;
   MergeOptions merge;
@@ -73,7 +76,15 @@ void add_elastic_options(CLI::App& run, RunOptions& options) {
   const std::string elastic = "Elastic jobs (the job goes on without ranks that fail)";
   run.add_option("--min-np,--min-num-proc", options.min_ranks, "go on with as few as this number of ranks")
       ->group(elastic);
-  run.add_option("--max-np,--max-num-proc", options.max_ranks, "at least -n; no ranks join in this version")
+  run.add_option("--max-np,--max-num-proc", options.max_ranks,
+                 "horo resize may start ranks up to this number (default: -n)")
+      ->group(elastic);
+  run.add_option("--restarts", options.restarts,
+                 "replace a lost rank, so often in 10 min for each place; the script has a horo.elastic.State "
+                 "(default: 5; 0: never)")
+      ->group(elastic);
+  run.add_option("--cool-down", options.cool_down_s,
+                 "seconds without a new rank in a place after its --restarts (default: 600)")
       ->group(elastic);
   run.add_option("--rendezvous", options.rendezvous,
                  "with --nnodes: HOST:PORT of a horo rendezvous; without it host 0 runs one, at the port after --addr")
@@ -174,6 +185,16 @@ void add_status(CLI::App& app, StatusOptions& options) {
   status->footer("Exit code 0: found; 1: there is no such job, or it does not answer; 2: wrong usage.");
 }
 
+void add_resize(CLI::App& app, ResizeOptions& options) {
+  CLI::App* resize = app.add_subcommand("resize", "Start more ranks of a running elastic job: horo resize N [JOB]");
+  resize->add_option("N", options.ranks, "the number of ranks that the job is to have, at most its --max-np")
+      ->check(CLI::Range(1, kMostResize))
+      ->required();
+  resize->add_option("JOB", options.job, "a job that horo status shows, or the process of its horo run")
+      ->check(CLI::Range(1, 1 << 22));  // the greatest number of a process
+  resize->footer("Exit code 0: done; 1: there is no such job, or it refuses; 2: wrong usage.");
+}
+
 void add_rendezvous(CLI::App& app, Options& options) {
   CLI::App* rendezvous = app.add_subcommand(
       "rendezvous", "Serve elastic jobs on several hosts, so that all of their hosts may be lost but one");
@@ -256,6 +277,7 @@ int run_command(std::vector<std::string> arguments) {
   add_bench(app, options.bench);
   add_doctor(app, options);
   add_status(app, options.status);
+  add_resize(app, options.resize);
   add_rendezvous(app, options);
   add_conformance(app, options);
   add_timeline(app, options.merge);
@@ -280,6 +302,7 @@ int run_command(std::vector<std::string> arguments) {
     return 0;
   }
   if (chosen->get_name() == "status") return status(options.status);
+  if (chosen->get_name() == "resize") return resize(options.resize);
   if (chosen->get_name() == "timeline") return merge_timelines(options.merge, std::cout);
   if (chosen->get_name() == "rendezvous") return run_rendezvous(options.rendezvous);
   if (chosen->get_name() == "host") return run_host();

@@ -20,6 +20,7 @@ JobStatus sample() {
   status.age_s = 62.5;
   status.ranks = status.size = 3;
   status.min_ranks = 2;
+  status.slots = 3;
   status.epoch = 1;
   status.members = {{0, 0, 20, "running", "", MemberFigures{7, 9, 1, "layer", 0.001, true}},
                     {1, std::nullopt, 21, "died", "signal 9 (SIGKILL)", {}},
@@ -51,6 +52,15 @@ TEST(JobStatus, TheTextNamesEachMemberAndEvent) {
             "\n"
             "  (4 earlier events)\n");
   EXPECT_TRUE(text.ends_with(".250  rank 1 died\n")) << text;
+}
+
+TEST(JobStatus, ARankThatJoinsHasNoRankYet) {
+  JobStatus status = sample();
+  status.slots = 4;
+  status.members.push_back({3, std::nullopt, 23, "ready", "", {}});
+  const std::string text = text_of(status);
+  EXPECT_NE(text.find("elastic, 2 of 4 ranks"), std::string::npos) << text;
+  EXPECT_NE(text.find("   3     -   23  ready "), std::string::npos) << text;
 }
 
 TEST(JobStatus, AJobThatIsNotElasticHasNoFigures) {
@@ -97,7 +107,7 @@ TEST(JobStatus, AnotherSchemaOrGarbageIsRefused) {
   }
   const auto whole = nlohmann::json::parse(to_json(sample()));
   for (const auto& [key, value] : whole.items()) {
-    if (key == "elastic") continue;  // as min_np says
+    if (key == "elastic" || key == "slots") continue;  // the first as min_np says; the other may be missing
     auto less = whole;
     less.erase(key);
     EXPECT_THROW(status_from_json(less.dump()), std::runtime_error) << key;

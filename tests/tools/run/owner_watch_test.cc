@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "horo/base/error.h"
@@ -26,12 +27,15 @@ using std::chrono::milliseconds;
 // Keeps what has happened.
 class Listener final : public Decision {
  public:
-  explicit Listener(DecisionOrders orders) : orders(std::move(orders)) { view_.members.resize(1); }
-  void take(const HostEvent& event) override { events.push_back(event); }
+  explicit Listener(Later asked) : later(std::move(asked)) { view_.members.resize(1); }
+  DecisionActions take(const HostEvent& event) override {
+    events.push_back(event);
+    return {};
+  }
   const JobView& job() const override { return view_; }
   bool may_end(bool) override { return true; }
 
-  DecisionOrders orders;
+  const Later later;
   std::vector<HostEvent> events;
 
  private:
@@ -42,11 +46,15 @@ class Listener final : public Decision {
 class OneMember {
  public:
   explicit OneMember(const std::string& mode, std::size_t bytes = 0)
-      : loop_(::ev_loop_new(0), ::ev_loop_destroy), job_(loop_.get(), orders(), [this](DecisionOrders orders) {
-          auto listener = std::make_unique<Listener>(std::move(orders));
-          listener_ = listener.get();
-          return listener;
-        }) {
+      : loop_(::ev_loop_new(0), ::ev_loop_destroy),
+        job_(
+            loop_.get(), [this](const GuardActions& actions) { carry_out(actions); },
+            [this](MemberId) { return status_of_ending(child_.pid); },
+            [this](Decision::Later later) {
+              auto listener = std::make_unique<Listener>(std::move(later));
+              listener_ = listener.get();
+              return listener;
+            }) {
     Program program;
     program.arguments = {HORO_GUARDED_MEMBER, mode, std::to_string(bytes)};
     const Descriptor end = job_.connect(0, program);
@@ -85,13 +93,11 @@ class OneMember {
   }
 
  private:
-  ElasticJob::Orders orders() {
-    ElasticJob::Orders orders;
-    orders.say = orders.end_job = [](const std::string& text) { ADD_FAILURE() << text; };
-    orders.kill = [this](int) { ::kill(child_.pid, SIGKILL); };
-    orders.ending = [this](int) { return status_of_ending(child_.pid); };
-    orders.changed = [] {};
-    return orders;
+  void carry_out(const GuardActions& actions) const {
+    for (const GuardAction& action : actions) {
+      EXPECT_TRUE(std::holds_alternative<KillMember>(action));
+      ::kill(child_.pid, SIGKILL);
+    }
   }
 
   std::unique_ptr<struct ev_loop, void (*)(struct ev_loop*)> loop_;
@@ -134,7 +140,7 @@ TEST(OwnerWatch, AProcessThatExecutesAnotherProgramHasNotDied) {
 
 TEST(OwnerWatch, AThreadThatEndsAloneIsNoDeath) {
   OneMember member("thread");
-  member.listener().orders.send(0, Ask{});
+  member.listener().later({SendToMember{0, std::make_shared<const GuardMessage>(Ask{})}});
   expect_no_end(member);
 }
 

@@ -179,6 +179,36 @@ TEST(RunOptions, AnElasticJobThatNoAgentTakesIsRefusedByName) {
   EXPECT_EQ(refusal(options), "--min-np: an elastic job has at most 8192 ranks, not 1048576");
 }
 
+TEST(RunOptions, AnElasticJobOfOneHostReplacesRanks) {
+  RunOptions options = options_of(4);
+  EXPECT_EQ(launch_of(options).restarts, 0);
+  options.min_ranks = 2;
+  EXPECT_EQ(launch_of(options).restarts, 5);
+  EXPECT_EQ(launch_of(options).slots(), 4);
+  options.restarts = 0;
+  options.max_ranks = 6;
+  options.cool_down_s = 1.5;
+  const Launch launch = launch_of(options);
+  EXPECT_EQ(launch.restarts, 0);
+  EXPECT_EQ(launch.slots(), 6);
+  EXPECT_EQ(launch.cool_down_s, 1.5);
+}
+
+TEST(RunOptions, AJobOnSeveralHostsReplacesNoRanks) {
+  RunOptions options = on_hosts(2, 0);
+  options.min_ranks = 2;
+  options.max_ranks = 100;
+  options.restarts = 0;
+  EXPECT_EQ(launch_of(options).slots(), launch_of(options).ranks());
+  options.restarts = 1;
+  EXPECT_EQ(
+      refusal(options),
+      "--restarts: a job on several hosts starts no rank again in this version; it goes on without those that fail");
+  options.restarts.reset();
+  options.cool_down_s = 1;
+  EXPECT_EQ(refusal(options).substr(0, 40), "--cool-down: a job on several hosts star");
+}
+
 TEST(RunOptions, OnlyAnElasticJobHasAGrace) {
   RunOptions options = options_of(4);
   EXPECT_EQ(launch_of(options).grace_s, 0);

@@ -47,7 +47,8 @@ class StatusServerTest : public testing::Test {
   }
 
   void serve(double client_s = kDeadlineSeconds, uid_t owner = ::geteuid()) {
-    server_ = std::make_unique<StatusServer>(loop_, StatusAccess{path_, owner, client_s}, [this] { ++asked_; });
+    server_ = std::make_unique<StatusServer>(loop_, StatusAccess{path_, owner, client_s},
+                                             StatusOrders{[this] { ++asked_; }, resize_});
   }
 
   // Runs the loop until it holds.
@@ -80,6 +81,7 @@ class StatusServerTest : public testing::Test {
   std::string folder_, path_;
   std::unique_ptr<StatusServer> server_;
   int asked_ = 0;
+  std::function<ResizeAnswer(int)> resize_;
 };
 
 TEST_F(StatusServerTest, AClientThatAsksGetsTheDocumentAndTheEnd) {
@@ -125,13 +127,39 @@ TEST_F(StatusServerTest, AClientThatReadsNothingIsEndedInTime) {
 
 TEST_F(StatusServerTest, OtherRequestsAreRefused) {
   serve();
-  for (const std::string& request : {std::string("status 2\n"), std::string("GET / HTTP/1.1\r\n"), std::string("\0", 1),
-                                     std::string(100'000, 's'), std::string(kStatusRequest) + "more"}) {
+  for (const std::string& request :
+       {std::string("status 2\n"), std::string("GET / HTTP/1.1\r\n"), std::string("\0", 1), std::string(100'000, 's'),
+        std::string(kStatusRequest) + "more", std::string("resize 1 4\n"), std::string("resize 1 -4\n"),
+        std::string("resize 1 \n")}) {
     const Descriptor client = client_of(path_);
     send_text(client, request);
     run_until([&] { return has_ended(client); });
   }
   EXPECT_EQ(asked_, 0);
+}
+
+TEST_F(StatusServerTest, AResizeIsAnsweredAtOnce) {
+  resize_ = [](int ranks) { return ResizeAnswer{ranks < 5, "it has " + std::to_string(ranks)}; };
+  serve();
+  for (const auto& [request, reply] :
+       {std::pair("resize 1 4\n", "+it has 4"), {"resize 1 123456\n", "-it has 123456"}}) {
+    const Descriptor client = client_of(path_);
+    ASSERT_TRUE(send_text(client, std::string_view(request).substr(0, 10)));
+    for (int i = 0; i < 20; ++i) ::ev_run(loop_, EVRUN_NOWAIT);
+    ASSERT_TRUE(send_text(client, std::string_view(request).substr(10)));
+    std::string text;
+    run_until([&] { return read(client, text); });
+    EXPECT_EQ(text, reply);
+  }
+  EXPECT_EQ(asked_, 0);
+}
+
+TEST_F(StatusServerTest, AResizeOfSevenDigitsIsRefused) {
+  resize_ = [](int) { return ResizeAnswer{true, ""}; };
+  serve();
+  const Descriptor client = client_of(path_);
+  ASSERT_TRUE(send_text(client, "resize 1 1234567"));
+  run_until([&] { return has_ended(client); });
 }
 
 TEST_F(StatusServerTest, ItHasOnlySoManyClients) {

@@ -175,5 +175,14 @@ TEST(ExitVerdict, TheEarliestFailureOfAnElasticJobCounts) {
   EXPECT_EQ(exit_verdict(ends, "horo run", "here", true).code, 128 + SIGKILL);
 }
 
+TEST(ExitVerdict, ARankThatHadNotJoinedDecidesNothing) {
+  RankEnd joiner = end_of(4, exited(9));
+  joiner.was_joining = true;
+  EXPECT_EQ(judged({end_of(0, exited(0)), joiner}, true).code, 0);
+  const ExitVerdict verdict = judged({end_of(0, exited(3)), joiner}, true);
+  EXPECT_EQ(verdict.code, 3);
+  EXPECT_THAT(verdict.text, HasSubstr("rank 4: exit code 9; it had not joined the job\n"));
+}
+
 }  // namespace
 }  // namespace horo::tools

@@ -4,6 +4,9 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <variant>
+#include <vector>
 
 #include "elastic/host_messages.h"
 #include "elastic/membership.h"
@@ -13,25 +16,32 @@
 
 namespace horo::tools {
 
-// What a Decision asks of its owner. All are called from the loop or from take().
-struct DecisionOrders {
-  std::function<void(MemberId id, const GuardMessage& message)> send;  // to a member of this host
-  std::function<void(const std::string& text)> say;                    // a line of the story
-  std::function<void(const std::string& text)> end_job;                // the job cannot go on
-  std::function<void(const std::string& text)> fail;                   // it goes on without this host, which has failed
-  std::function<void()> changed;                                       // job() may have changed
+// The job goes on without this host, which has failed.
+struct FailHost {
+  std::string text;
 };
+// What a Decision asks of its owner; messages are for members of this host.
+using DecisionAction = std::variant<SendToMember, Say, EndJob, FailHost>;
+using DecisionActions = std::vector<DecisionAction>;
 
 class Decision {
  public:
+  // Takes the actions that no call returns: those of a timer or of an agent. Called from the loop, also without any
+  // action if job() may have changed.
+  using Later = std::function<void(DecisionActions)>;
+
   virtual ~Decision() = default;
-  // Something has happened to a member of this host.
-  virtual void take(const HostEvent& event) = 0;
+  // Something has happened to a member of this host. job() may have changed afterwards.
+  virtual DecisionActions take(const HostEvent& event) = 0;
+  // The guard has started a process that may join. Its id is the number of members in job() before. One host only.
+  virtual DecisionActions on_started(MemberId) { return {}; }
+  // Whether the members can go on with a process that is started now.
+  virtual bool can_grow() const { return false; }
   // The state of the job, as far as it is known here.
   virtual const JobView& job() const = 0;
   // The ranks of this host have ended: whether job() is final for them, or will not become it, and this process serves
-  // no other host. If not, orders.changed() is called later. needs_end: also that of the other ranks must have ended,
-  // which decides whether the job has survived a failure here.
+  // no other host. If not, Later is called when that may have changed. needs_end: also that of the other ranks must
+  // have ended, which decides whether the job has survived a failure here.
   virtual bool may_end(bool needs_end) = 0;
   // From now on may_end() does not wait for the ranks of other hosts.
   virtual void serve_no_longer() {}
@@ -44,10 +54,10 @@ struct ServiceOptions {
 };
 
 // `launch` outlives the results. The first throws nothing; the second throws as start() does (child.h).
-std::unique_ptr<Decision> make_local_decision(struct ev_loop* loop, const Launch& launch, DecisionOrders orders);
+std::unique_ptr<Decision> make_local_decision(struct ev_loop* loop, const Launch& launch, Decision::Later later);
 
 std::unique_ptr<Decision> make_remote_decision(struct ev_loop* loop, const Launch& launch,
-                                               const ServiceOptions& services, DecisionOrders orders);
+                                               const ServiceOptions& services, Decision::Later later);
 
 JobSpec spec_of(const Launch& launch);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "elastic/texts.h"
 #include "horo/base/error.h"
@@ -19,27 +20,61 @@ constexpr int kSeen = -1;
 
 }  // namespace
 
-ElasticJob::ElasticJob(struct ev_loop* loop, Orders orders, const MakeDecision& make_decision)
-    : orders_(std::move(orders)),
-      loop_(loop),
-      look_(loop, [this] { look(); }),
-      exit_due_(loop, [this] { tell(exits_.pass_time(Clock::now())); }),
-      decision_(make_decision(
-          {[this](MemberId id, const GuardMessage& message) { send(id, message); },
-           [this](const std::string& text) { orders_.say(text); }, [this](const std::string& text) { end_job(text); },
-           [this](const std::string& text) { orders_.fail(text); }, [this] { orders_.changed(); }})) {}
+// The supervisor's call of a function that may have actions: it returns them.
+class ElasticJob::Call {
+ public:
+  explicit Call(ElasticJob& job) : job_(job) { job_.is_called_ = true; }
+  ~Call() { job_.is_called_ = false; }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  GuardActions actions() { return std::exchange(job_.actions_, {}); }
 
-Descriptor ElasticJob::connect(int rank, Program& program) {
-  const auto id = static_cast<MemberId>(rank);
+ private:
+  ElasticJob& job_;
+};
+
+ElasticJob::ElasticJob(struct ev_loop* loop, Later later, Ending ending, const MakeDecision& make_decision)
+    : later_(std::move(later)),
+      ending_(std::move(ending)),
+      loop_(loop),
+      look_(loop,
+            [this] {
+              look();
+              flush();
+            }),
+      exit_due_(loop,
+                [this] {
+                  tell(exits_.pass_time(Clock::now()));
+                  flush();
+                }),
+      decision_(make_decision([this](DecisionActions actions) {
+        carry_out(std::move(actions));
+        flush();
+      })),
+      size_(next_id()) {}
+
+void ElasticJob::flush() {
+  if (!is_called_) later_(std::exchange(actions_, {}));
+}
+
+void ElasticJob::carry_out(DecisionActions actions) {
+  for (DecisionAction& action : actions) std::visit([this](auto& one) { carry_out(one); }, action);
+}
+
+Descriptor ElasticJob::connect(MemberId id, Program& program) {
   PacketSocketPair pair = make_packet_socket_pair();
   program.inherited_fds.push_back(pair.others.get());
   program.environment.push_back("HORO_GUARD_FD=" + std::to_string(pair.others.get()));
   sockets_[id] = std::make_unique<PacketSocket>(
       loop_, std::move(pair.guards),
-      [this, id](std::span<const std::byte> message) { take(id, decode_member_message(message)); },
-      [this, id, rank](const std::string& why) {
-        orders_.say("rank " + std::to_string(id) + " is killed: " + printable(why));
-        orders_.kill(rank);
+      [this, id](std::span<const std::byte> message) {
+        take(id, decode_member_message(message));
+        flush();
+      },
+      [this, id](const std::string& why) {
+        actions_.emplace_back(Say{"rank " + std::to_string(id) + " is killed: " + printable(why)});
+        actions_.emplace_back(KillMember{id});
+        flush();
       });
   sockets_[id]->set_on_descriptor([this, id](const Descriptor& page) { watch(id, page); });
   return std::move(pair.others);
@@ -48,34 +83,60 @@ Descriptor ElasticJob::connect(int rank, Program& program) {
 // The death of a member is seen at once, without another member that misses it.
 void ElasticJob::watch(MemberId id, const Descriptor& page) {
   if (watches_.contains(id)) throw ProtocolError("it has passed a second descriptor");
-  watches_[id] = std::make_unique<OwnerWatch>(loop_, OwnerPage::map(page.get()), [this, id] { look_at(id); });
+  watches_[id] = std::make_unique<OwnerWatch>(loop_, OwnerPage::map(page.get()), [this, id] {
+    look_at(id);
+    flush();
+  });
 }
 
-void ElasticJob::on_end(int rank, int status) {
-  const auto id = static_cast<MemberId>(rank);
+GuardActions ElasticJob::on_end(MemberId id, int status) {
+  Call call(*this);
+  ended(id, status);
+  return call.actions();
+}
+
+void ElasticJob::ended(MemberId id, int status) {
   if (const auto socket = sockets_.find(id); socket != sockets_.end()) socket->second->read_all();
   tell(exits_.on(MemberEnded{id, code_of(status) == 0, status_text(status)}, Clock::now()));
 }
 
 void ElasticJob::tell(const std::vector<HostEvent>& events) {
-  for (const HostEvent& event : events) decision_->take(event);
+  for (const HostEvent& event : events) carry_out(decision_->take(event));
   const auto due = exits_.next_deadline();
   if (!due) return exit_due_.stop();
   const std::chrono::duration<double> wait = *due - Clock::now();
   exit_due_.set(std::max(wait.count(), 0.0) + 0.001);  // libev's clock may be behind
 }
 
-void ElasticJob::on_stop(int rank, bool is_stopped) {
-  const auto id = static_cast<MemberId>(rank);
-  decision_->take(is_stopped ? HostEvent(MemberStopped{id}) : HostEvent(MemberContinued{id}));
+GuardActions ElasticJob::on_stop(MemberId id, bool is_stopped) {
+  Call call(*this);
+  carry_out(decision_->take(is_stopped ? HostEvent(MemberStopped{id}) : HostEvent(MemberContinued{id})));
+  return call.actions();
+}
+
+GuardActions ElasticJob::on_started(MemberId id) {
+  Call call(*this);
+  carry_out(decision_->on_started(id));
+  return call.actions();
+}
+
+bool ElasticJob::is_gone(MemberId id) const {
+  const JobView& job = decision_->job();
+  const bool has_rank = std::binary_search(job.ranks.begin(), job.ranks.end(), id);
+  return member(id).is_out && (!has_rank || job.is_parked);
+}
+
+bool ElasticJob::has_session(MemberId id) const {
+  const bool has_rank = std::binary_search(decision_->job().ranks.begin(), decision_->job().ranks.end(), id);
+  return asked_.contains(id) && (id < size_ || has_rank);
 }
 
 // Calls that wait fail with the reason. A rank that has left in good order has none, and may write its results.
-void ElasticJob::end_job(const std::string& text) {
+void ElasticJob::carry_out(EndJob& action) {
   for (const auto& [id, socket] : sockets_) {
-    if (!left_.contains(id)) send(id, Evicted{text});
+    if (!left_.contains(id)) send(id, Evicted{action.text});
   }
-  orders_.end_job(text);
+  actions_.emplace_back(std::move(action));
 }
 
 // A report is not evidence of anything.
@@ -84,6 +145,8 @@ void ElasticJob::take(MemberId id, const MemberMessage& message) {
   asked.may_ask = true;
   const auto* leave = std::get_if<Leave>(&message);
   if (leave != nullptr && !leave->failed) left_.insert(id);
+  if (std::holds_alternative<CanGrow>(message)) was_growth_offered_ = true;
+  if (std::holds_alternative<Synced>(message) && id >= size_) joined_.insert(id);
   const auto* report = std::get_if<Report>(&message);
   if (report == nullptr) {
     tell(exits_.on(MemberSent{id, message}, Clock::now()));
@@ -94,7 +157,6 @@ void ElasticJob::take(MemberId id, const MemberMessage& message) {
   asked.report = *report;
   asked.answered = Clock::now();
   asked.is_due = false;
-  orders_.changed();
 }
 
 // The owner word of a process, or another member, shows its death before the kernel has freed its memory, and the job
@@ -107,26 +169,28 @@ void ElasticJob::look_at(MemberId id) {
 
 // If a process ends in good order, its end is soon enough. Its exit code may be 0 here because it is not set yet.
 void ElasticJob::look() {
-  std::map<MemberId, int> ended;  // on_end() may add others to looks_
+  std::map<MemberId, int> seen;  // ended() may add others to looks_
   bool is_one_open = false;
   for (auto& [id, looks] : looks_) {
     if (looks == kSeen || looks == kMostLooks) continue;
-    const std::optional<int> status = member(id).is_out ? std::nullopt : orders_.ending(static_cast<int>(id));
+    const std::optional<int> status = member(id).is_out ? std::nullopt : ending_(id);
     looks = member(id).is_out || status ? kSeen : looks + 1;
     is_one_open = is_one_open || looks != kSeen;
-    if (status && code_of(*status) != 0) ended[id] = *status;
+    if (status && code_of(*status) != 0) seen[id] = *status;
   }
   if (is_one_open) look_.set(kLookSeconds);
-  for (const auto& [id, status] : ended) on_end(static_cast<int>(id), status);
+  for (const auto& [id, status] : seen) ended(id, status);
 }
 
-void ElasticJob::drain(std::chrono::milliseconds grace) {
+GuardActions ElasticJob::drain(std::chrono::milliseconds grace) {
+  Call call(*this);
   const Drain notice{static_cast<std::uint32_t>(grace.count())};
   for (const auto& [id, socket] : sockets_) {
-    if (member(id).is_out || !asked_.contains(id)) continue;
+    if (member(id).is_out || !has_session(id)) continue;
     send(id, notice);
-    decision_->take(MemberDrained{id});
+    carry_out(decision_->take(MemberDrained{id}));
   }
+  return call.actions();
 }
 
 int ElasticJob::finished() const {
@@ -180,8 +244,9 @@ void ElasticJob::describe(JobStatus& status) const {
     one.state = member(id).state.word;
     one.text = member(id).state.detail;
     one.figures = figures_of(id);
-    const auto rank = std::find(job.ranks.begin(), job.ranks.end(), id) - job.ranks.begin();
-    one.rank = member(id).is_out ? std::nullopt : std::optional(static_cast<int>(rank));
+    const auto rank = std::find(job.ranks.begin(), job.ranks.end(), id);
+    one.rank.reset();
+    if (!member(id).is_out && rank != job.ranks.end()) one.rank = static_cast<int>(rank - job.ranks.begin());
   }
 }
 

@@ -78,6 +78,8 @@ JobStatus status_from(const Json& json) {
   status.ranks = json.at("ranks").get<int>();
   status.size = json.at("size").get<int>();
   status.min_ranks = optional_at<int>(json, "min_np");
+  status.slots = status.size;  // a guard that was started before an installation tells none
+  if (json.contains("slots")) status.slots = optional_at<int>(json, "slots").value_or(status.size);
   status.epoch = json.at("epoch").get<std::uint32_t>();
   status.is_parked = json.at("parked").get<bool>();
   for (const Json& member : json.at("members")) status.members.push_back(member_from(member));
@@ -102,6 +104,7 @@ std::string to_json(const JobStatus& status) {
                {"size", status.size},
                {"elastic", status.min_ranks.has_value()},
                {"min_np", json_of(status.min_ranks)},
+               {"slots", status.min_ranks ? Json(status.slots) : Json(nullptr)},
                {"epoch", status.epoch},
                {"parked", status.is_parked},
                {"members", Json::array()},

@@ -23,7 +23,7 @@ struct MemberFigures {
 };
 
 struct MemberStatus {
-  int id = 0;               // the rank at the start
+  int id = 0;               // the rank at the start, or a later number for a rank that was started later
   std::optional<int> rank;  // at present; none: it is out
   pid_t pid = 0;            // 0: on another host
   std::string state;        // a word; see docs/status.md
@@ -39,6 +39,7 @@ struct JobStatus {
   double started_s = 0, age_s = 0;  // since 1970; since the start
   int ranks = 0, size = 0;          // at the start, on this host and on all hosts
   std::optional<int> min_ranks;     // of an elastic job
+  int slots = 0;                    // of an elastic job: places for ranks, which `horo resize` adds
   std::uint32_t epoch = 0;
   bool is_parked = false;
   std::vector<MemberStatus> members;

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <iostream>
@@ -53,12 +54,16 @@ int Launch::size() const {
   return std::accumulate(ranks_by_host.begin(), ranks_by_host.end(), 0);
 }
 
+int Launch::slots() const {
+  return std::max(ranks(), max_ranks);
+}
+
 namespace {
 
 // Those of another host's part are told where the job was started.
 void tell_unknown_settings(const Launch& launch, const LocalWorld& world) {
   std::string told;
-  for (const std::string& line : check_settings(world.environment(0), launch.cwd)) {
+  for (const std::string& line : check_settings(world.environment(world.slot(0), launch.first_rank()), launch.cwd)) {
     told += line + "\n";
     if (!launch.is_part) std::cerr << folded(launch.title + ": warning: " + line + "\n");
   }
@@ -77,11 +82,11 @@ int launch(const Launch& launch) {
 void print_plan(const Launch& launch) {
   const LocalWorld world(launch);
   for (int rank = 0; rank < launch.ranks(); ++rank) {
-    const std::vector<int>& cores = world.cores(rank);
+    const std::vector<int>& cores = world.slot(rank).cores;
     std::cout << "rank " << launch.first_rank() + rank << ", cores "
               << (cores.empty() ? cores_text(allowed_cores()) + " (not bound)" : cores_text(cores)) << "\n";
     if (!launch.cwd.empty()) std::cout << "  in " << launch.cwd << "\n";
-    for (const auto& [name, value] : world.variables(rank)) {
+    for (const auto& [name, value] : world.variables(world.slot(rank), launch.first_rank() + rank)) {
       std::cout << "  " << name << "=" << plain_value(launch, name, value) << "\n";
     }
     std::cout << " ";

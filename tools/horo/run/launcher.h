@@ -26,6 +26,9 @@ struct Launch {
   std::string output_dir;                                      // for rank.N.out and rank.N.err; empty: none
   double timeout_s = 0;                                        // of the job; 0: none
   int min_ranks = 0;               // an elastic job goes on with this number of ranks; 0: the job is not elastic
+  int restarts = 0;                // elastic, one host: of a slot within 10 min; 0: no lost rank is replaced
+  int max_ranks = 0;               // elastic, one host: `horo resize` may start ranks up to this number
+  double cool_down_s = 600;        // elastic, one host: so long a slot rests after its restarts
   double evict_after_s = 10;       // elastic: a rank that is stopped or does not answer for so long is evicted
   double park_timeout_s = 60;      // elastic: the job ends if too few ranks are left for so long
   double grace_s = 0;              // elastic: the ranks are ended so long after SIGTERM, their notice; 0: at once
@@ -39,7 +42,8 @@ struct Launch {
 
   int ranks() const { return ranks_by_host[host]; }  // on this host
   int first_rank() const;
-  int size() const;  // of the world
+  int size() const;   // of the world
+  int slots() const;  // for ranks of this host, those included that may be started later
 };
 
 // Starts this host's ranks and forwards their output. Blocks until all have ended. After the first failure the other

@@ -64,7 +64,7 @@ Descriptor reserve_port(const Launch& launch) {
   return launch.host == 0 ? reserve_addr(launch.addr) : Descriptor();
 }
 
-std::vector<std::vector<int>> cores_of(const Launch& launch) {
+std::vector<RankSlot> slots_of(const Launch& launch) {
   const std::vector<int> cores = allowed_cores();
   const bool is_enough = cores.size() >= static_cast<std::size_t>(launch.ranks());
   if (launch.binding == CoreBinding::kCore && !is_enough) {
@@ -72,10 +72,12 @@ std::vector<std::vector<int>> cores_of(const Launch& launch) {
                                 "use " + std::to_string(cores.size()) + " cores (" + cores_text(cores) +
                                 "); expected at least as many cores as ranks, or --bind-to none");
   }
-  if (launch.binding == CoreBinding::kNone || !is_enough) {
-    return std::vector<std::vector<int>>(static_cast<std::size_t>(launch.ranks()));
-  }
-  return split_cores(cores, launch.ranks());
+  std::vector<std::vector<int>> shares(static_cast<std::size_t>(launch.ranks()));
+  if (launch.binding != CoreBinding::kNone && is_enough) shares = split_cores(cores, launch.ranks());
+  std::vector<RankSlot> slots;
+  shares.resize(static_cast<std::size_t>(launch.slots()));
+  for (std::vector<int>& share : shares) slots.push_back({static_cast<int>(slots.size()), std::move(share)});
+  return slots;
 }
 
 LocalWorld::Variables own_environment() {
@@ -97,10 +99,10 @@ void add_horovod_place(const Launch& launch, int local_rank, LocalWorld::Variabl
     ++cross_size;
     if (host < launch.host) ++cross_rank;
   }
-  variables["HOROVOD_RANK"] = std::to_string(launch.first_rank() + local_rank);
-  variables["HOROVOD_SIZE"] = std::to_string(launch.size());
+  variables["HOROVOD_RANK"] = variables["HORO_RANK"];
+  variables["HOROVOD_SIZE"] = variables["HORO_SIZE"];
   variables["HOROVOD_LOCAL_RANK"] = std::to_string(local_rank);
-  variables["HOROVOD_LOCAL_SIZE"] = std::to_string(launch.ranks());
+  variables["HOROVOD_LOCAL_SIZE"] = variables["HORO_LOCAL_SIZE"];
   variables["HOROVOD_CROSS_RANK"] = std::to_string(cross_rank);
   variables["HOROVOD_CROSS_SIZE"] = std::to_string(cross_size);
 }
@@ -130,7 +132,7 @@ std::pair<std::string, std::string> torch_address(const std::string& address, co
 
 std::unique_ptr<RunTable> make_table(const Launch& launch) {
   try {
-    return std::make_unique<RunTable>(RunTable::make(launch.ranks()));
+    return std::make_unique<RunTable>(RunTable::make(launch.slots()));
   } catch (const std::system_error& error) {
     log_debug(std::string("ranks find their places by the environment alone: ") + error.what());
     return nullptr;
@@ -157,7 +159,7 @@ bool is_foreign_variable(std::string_view name) {
   if (is_in_a_rank && (name == "MASTER_ADDR" || name == "MASTER_PORT")) return true;
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end() || name.starts_with("OMPI_COMM_WORLD_") ||
          name.starts_with("TORCHELASTIC_") || name == "HORO_KEY_FILE" || name == "HORO_STARTED_BY" ||
-         name == "HORO_GUARD_FD" || name == "HORO_MIN_NP";
+         name == "HORO_GUARD_FD" || name == "HORO_MIN_NP" || name == "HORO_JOINS";
 }
 
 LocalWorld::LocalWorld(const Launch& launch)
@@ -166,19 +168,20 @@ LocalWorld::LocalWorld(const Launch& launch)
       port_(reserve_port(launch)),
       torch_port_(launch.addr.empty() ? reserve_addr("127.0.0.1:0") : Descriptor()),
       address_(launch.addr.empty() ? to_text(local_address(port_.get())) : launch.addr),
-      cores_(cores_of(launch)),
+      slots_(slots_of(launch)),
       table_(make_table(launch)) {}
 
-LocalWorld::Variables LocalWorld::variables(int local_rank) const {
+LocalWorld::Variables LocalWorld::variables(const RankSlot& slot, int rank) const {
   Variables variables;
-  variables["HORO_RANK"] = std::to_string(launch_.first_rank() + local_rank);
-  variables["HORO_LOCAL_RANK"] = std::to_string(local_rank);
-  variables["HORO_SIZE"] = std::to_string(launch_.size());
-  variables["HORO_LOCAL_SIZE"] = std::to_string(launch_.ranks());
+  variables["HORO_RANK"] = std::to_string(rank);
+  variables["HORO_LOCAL_RANK"] = std::to_string(slot.local_rank);
+  variables["HORO_SIZE"] = std::to_string(std::max(launch_.size(), rank + 1));
+  variables["HORO_LOCAL_SIZE"] = std::to_string(std::max(launch_.ranks(), slot.local_rank + 1));
+  if (joins(rank)) variables["HORO_JOINS"] = "1";
   variables["HORO_ADDR"] = address_;
   variables["HORO_KEY_FD"] = std::to_string(key_.get());
-  add_horovod_place(launch_, local_rank, variables);
-  add_torch_place(launch_, local_rank, variables);
+  add_horovod_place(launch_, slot.local_rank, variables);
+  add_torch_place(launch_, slot.local_rank, variables);
   if (launch_.min_ranks > 0) variables["HORO_MIN_NP"] = std::to_string(launch_.min_ranks);
   if (!launch_.cwd.empty()) variables["PWD"] = launch_.cwd;
   for (const auto& [name, value] : launch_.variables) variables[name] = value;
@@ -193,8 +196,8 @@ LocalWorld::Variables LocalWorld::variables(int local_rank) const {
   return variables;
 }
 
-std::vector<std::string> LocalWorld::environment(int local_rank) const {
-  Variables all = variables(local_rank);
+std::vector<std::string> LocalWorld::environment(const RankSlot& slot, int rank) const {
+  Variables all = variables(slot, rank);
   all.merge(own_environment());
   std::vector<std::string> texts;
   for (const auto& [name, value] : all) texts.push_back(std::string(name).append("=").append(value));

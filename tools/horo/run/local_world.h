@@ -14,6 +14,12 @@
 
 namespace horo::tools {
 
+// A place for a rank of this host. One process after another may be in it.
+struct RankSlot {
+  int local_rank = 0;
+  std::vector<int> cores;  // empty: all that this process may use, as in slots without a rank at the start
+};
+
 class LocalWorld {
  public:
   using Variables = std::map<std::string, std::string>;
@@ -22,14 +28,16 @@ class LocalWorld {
   // object. Throws std::invalid_argument or std::system_error.
   explicit LocalWorld(const Launch& launch);
 
-  // The variables of a local rank that differ from this process's. They have the number of the key's descriptor, never
-  // the key. OMP_NUM_THREADS, PYTHONUNBUFFERED, MASTER_ADDR and MASTER_PORT are set only if this process's environment
-  // does not have them; the last two also if they describe another job, whose rank has started this process.
-  Variables variables(int local_rank) const;
-  // The complete environment of a local rank, "NAME=value".
-  std::vector<std::string> environment(int local_rank) const;
-  // The processors of a local rank; empty: all that this process may use.
-  const std::vector<int>& cores(int local_rank) const { return cores_[static_cast<std::size_t>(local_rank)]; }
+  const RankSlot& slot(int local_rank) const { return slots_[static_cast<std::size_t>(local_rank)]; }
+  // Whether a rank is none of the start: it joins. Its variables have a size that is above its number.
+  bool joins(int rank) const { return rank >= launch_.size(); }
+  // The variables of a rank in this slot that differ from this process's. They have the number of the key's descriptor,
+  // never the key. OMP_NUM_THREADS, PYTHONUNBUFFERED, MASTER_ADDR and MASTER_PORT are set only if this process's
+  // environment does not have them; the last two also if they describe another job, whose rank has started this
+  // process.
+  Variables variables(const RankSlot& slot, int rank) const;
+  // The complete environment of that rank, "NAME=value".
+  std::vector<std::string> environment(const RankSlot& slot, int rank) const;
   int key_fd() const { return key_.get(); }
   // What the ranks of this host share with this process; null where memory files are not available.
   RunTable* table() const { return table_.get(); }
@@ -40,7 +48,7 @@ class LocalWorld {
   Descriptor port_;        // bound, not listening: the kernel gives the port to no other socket; rank 0 may listen
   Descriptor torch_port_;  // the same for rank 0 of torch.distributed, of a job on one host
   std::string address_;
-  std::vector<std::vector<int>> cores_;  // by local rank
+  std::vector<RankSlot> slots_;  // by local rank
   std::unique_ptr<RunTable> table_;
 };
 

@@ -103,65 +103,73 @@ class MemoryFiles {
 
 class RemoteDecision final : public Decision {
  public:
-  RemoteDecision(struct ev_loop* loop, const Launch& launch, const ServiceOptions& services, DecisionOrders orders)
+  RemoteDecision(struct ev_loop* loop, const Launch& launch, const ServiceOptions& services, Later later)
       : loop_(loop),
         launch_(launch),
         services_(services),
-        orders_(std::move(orders)),
+        later_(std::move(later)),
         spec_(spec_of(launch)),
         incarnation_(random_number()),
         job_(first_job_view(spec_.members())),
         last_word_(loop,
                    [this] {
                      is_given_up_ = true;
-                     if (needs_end_)
-                       orders_.say("no contact with the rendezvous: the end of the job is not known here");
-                     orders_.changed();
+                     if (needs_end_) say("no contact with the rendezvous: the end of the job is not known here");
+                     flush();
                    }),
         park_(loop,
               [this] {
-                orders_.end_job("no contact with the rendezvous at " + launch_.rendezvous + " within " +
-                                duration_text(spec_.park_timeout) +
-                                " (--park-timeout), for which ranks of this host wait: start the job again");
+                end_job("no contact with the rendezvous at " + launch_.rendezvous + " within " +
+                        duration_text(spec_.park_timeout) +
+                        " (--park-timeout), for which ranks of this host wait: start the job again");
+                flush();
               }),
         unheard_(loop,
                  [this] {
-                   orders_.say("no host that has ranks left is heard any more: this one serves them no longer");
+                   say("no host that has ranks left is heard any more: this one serves them no longer");
                    is_given_up_ = true;
-                   orders_.changed();
+                   flush();
                  }),
         waiting_(loop, [this] {
-          orders_.say(rendezvous_ ? "the ranks of this host have ended; it serves the others"
-                                  : "the ranks of this host have ended; those of the other hosts decide the exit code");
+          say(rendezvous_ ? "the ranks of this host have ended; it serves the others"
+                          : "the ranks of this host have ended; those of the other hosts decide the exit code");
+          flush();
         }) {
     const double patience_s = std::chrono::duration<double>(agent_patience(spec_)).count();
     const MemberId first = spec_.first_member(launch.host);
     for (MemberId id = first; id < first + static_cast<MemberId>(launch.ranks()); ++id) known_[id];
+    const auto tell = [this](const std::string& text) {
+      say(text);
+      flush();
+    };
     if (launch.embeds_rendezvous) {
       memory_ = std::make_unique<MemoryFiles>();
       rendezvous_ = std::make_unique<ServiceProcess>(
           loop, ServiceProcess::Service{
-                    "rendezvous", [this] { return rendezvous(); }, {}, orders_.say, services.output, patience_s});
+                    "rendezvous", [this] { return rendezvous(); }, {}, tell, services.output, patience_s});
     }
     agent_ = std::make_unique<ServiceProcess>(
-        loop, ServiceProcess::Service{"agent", [this] { return agent(); }, [this] { end_.close(); }, orders_.say,
+        loop, ServiceProcess::Service{"agent", [this] { return agent(); }, [this] { end_.close(); }, tell,
                                       services.output, patience_s, true});
   }
 
   // The agent ends when its socket is closed, after it has reported what it was told: so the job is over for the
   // rendezvous, too, if it was interrupted here.
   ~RemoteDecision() override {
+    is_called_ = true;  // no owner takes what is said now
     socket_.reset();
     end_.close();
     if (has_contact_ && agent_) agent_->await_end(kLastReport);
     if (rendezvous_) rendezvous_->end_within(kLastOrders);  // the other hosts take the end of the job
   }
 
-  void take(const HostEvent& event) override {
+  DecisionActions take(const HostEvent& event) override {
+    is_called_ = true;
     std::visit([this](const auto& one) { known_.at(one.id).note(one); }, event);
     if (socket_ && is_past_told_) socket_->send(encode(GuardSays(event)));
     update_park();
-    orders_.changed();
+    is_called_ = false;
+    return std::exchange(actions_, {});
   }
 
   const JobView& job() const override { return job_; }
@@ -187,6 +195,13 @@ class RemoteDecision final : public Decision {
   void serve_no_longer() override { serves_ = false; }
 
  private:
+  void say(const std::string& text) { actions_.emplace_back(Say{text}); }
+  void end_job(const std::string& text) { actions_.emplace_back(EndJob{text}); }
+
+  void flush() {
+    if (!is_called_) later_(std::exchange(actions_, {}));
+  }
+
   Program rendezvous() const {
     std::vector<int> inherited = memory_->fds();
     inherited.push_back(services_.key_fd);
@@ -205,8 +220,12 @@ class RemoteDecision final : public Decision {
         loop_, std::move(pair.guards),
         [this](std::span<const std::byte> bytes) {
           std::visit([this](auto&& one) { handle(one); }, decode_agent_says(bytes));
+          flush();
         },
-        [this](const std::string& why) { orders_.say("the agent of this host has failed: " + printable(why)); },
+        [this](const std::string& why) {
+          say("the agent of this host has failed: " + printable(why));
+          flush();
+        },
         PacketSocket::Limits{kMostQueued, kMaxHostMessage});
     socket_->send(encode(spec_));
     end_ = std::move(pair.others);
@@ -235,8 +254,7 @@ class RemoteDecision final : public Decision {
     });
     if (has_contact_ || is_locked_out_ || !is_parked) return park_.stop();
     if (park_.is_set()) return;
-    orders_.say("ranks of this host are parked: they wait for the rendezvous for up to " +
-                duration_text(spec_.park_timeout));
+    say("ranks of this host are parked: they wait for the rendezvous for up to " + duration_text(spec_.park_timeout));
     park_.set(std::chrono::duration<double>(spec_.park_timeout).count());
   }
 
@@ -252,19 +270,18 @@ class RemoteDecision final : public Decision {
 
   void handle(const Contact& contact) {
     if (is_locked_out_) return;
-    if (contact.is_there && was_away_) orders_.say("contact with the rendezvous again");
-    if (contact.is_there && !was_away_ && launch_.verbose) orders_.say("contact with the rendezvous");
+    if (contact.is_there && was_away_) say("contact with the rendezvous again");
+    if (contact.is_there && !was_away_ && launch_.verbose) say("contact with the rendezvous");
     const bool is_needed = std::any_of(known_.begin(), known_.end(),
                                        [](const auto& one) { return !one.second.ended && !one.second.left; });
     if (!contact.is_there && is_needed) {
       was_away_ = true;
-      orders_.say("no contact with the rendezvous at " + launch_.rendezvous + " (" + printable(contact.text) +
-                  "): the ranks go on, and are parked when one is lost");
+      say("no contact with the rendezvous at " + launch_.rendezvous + " (" + printable(contact.text) +
+          "): the ranks go on, and are parked when one is lost");
     }
     has_contact_ = contact.is_there;
     if (has_contact_) last_word_.stop();
     update_park();
-    orders_.changed();
   }
 
   // What is known here of members that are out is true. An agent that is started again is told the same.
@@ -272,13 +289,12 @@ class RemoteDecision final : public Decision {
     if (std::exchange(is_locked_out_, true)) return;
     for (const auto& [id, known] : known_) {
       if (known.left || known.ended) continue;
-      orders_.send(id, Evicted{message.reason});
+      actions_.emplace_back(SendToMember{id, std::make_shared<const GuardMessage>(Evicted{message.reason})});
       MemberView& member = job_.members[id];
       if (!member.is_out) member = {{"evicted", message.reason}, true, true, false};
     }
     update_park();
-    orders_.fail(printable(message.reason));
-    orders_.changed();
+    actions_.emplace_back(FailHost{printable(message.reason)});
   }
 
   void handle(const HostOrder& order) {
@@ -286,44 +302,43 @@ class RemoteDecision final : public Decision {
   }
 
   void carry_out(const SendToMembers& order) {
-    for (const MemberId id : order.ids) pass_on(id, *order.message);
+    for (const MemberId id : order.ids) pass_on(id, order.message);
   }
 
-  void pass_on(MemberId id, const GuardMessage& message) {
+  void pass_on(MemberId id, const std::shared_ptr<const GuardMessage>& message) {
     const auto found = known_.find(id);
     if (found == known_.end()) throw ProtocolError("an order for a member of another host");
     Known& known = found->second;
-    if (const auto* view = std::get_if<View>(&message)) {
+    if (const auto* view = std::get_if<View>(message.get())) {
       if (view->epoch <= known.viewed) return;
       known.viewed = view->epoch;
     }
-    if (const auto* freeze = std::get_if<Freeze>(&message)) {
+    if (const auto* freeze = std::get_if<Freeze>(message.get())) {
       if (known.asked && freeze->epoch <= *known.asked) return;
       known.asked = freeze->epoch;
     }
-    orders_.send(id, message);
+    actions_.emplace_back(SendToMember{id, message});
   }
 
   void carry_out(const StoryTold& line) {
     if (line.number <= told_) return;
     told_ = line.number;
-    orders_.say(line.text);
+    say(line.text);
   }
 
-  void carry_out(const EndJob& order) { orders_.end_job(order.text); }
+  void carry_out(const EndJob& order) { end_job(order.text); }
 
-  void carry_out(const JobChanged& order) {
-    apply(*order.change, job_);
-    orders_.changed();
-  }
+  void carry_out(const JobChanged& order) { apply(*order.change, job_); }
 
   struct ev_loop* const loop_;
   const Launch& launch_;
   const ServiceOptions services_;
-  DecisionOrders orders_;
+  const Later later_;
   const JobSpec spec_;
   const std::uint64_t incarnation_;
   JobView job_;
+  DecisionActions actions_;          // since the last ones were handed over
+  bool is_called_ = false;           // take() hands them over
   std::map<MemberId, Known> known_;  // members of this host
   std::uint64_t told_ = 0;           // the last line of the story
   bool has_contact_ = false, was_away_ = false;
@@ -343,8 +358,8 @@ class RemoteDecision final : public Decision {
 }  // namespace
 
 std::unique_ptr<Decision> make_remote_decision(struct ev_loop* loop, const Launch& launch,
-                                               const ServiceOptions& services, DecisionOrders orders) {
-  return std::make_unique<RemoteDecision>(loop, launch, services, std::move(orders));
+                                               const ServiceOptions& services, Decision::Later later) {
+  return std::make_unique<RemoteDecision>(loop, launch, services, std::move(later));
 }
 
 }  // namespace horo::tools

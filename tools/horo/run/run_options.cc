@@ -26,6 +26,7 @@ namespace {
 
 constexpr int kMaxLocalRanks = 1024;
 constexpr int kMaxStaticHosts = 16'384;
+constexpr int kRestarts = 5;           // the default of --restarts
 constexpr double kNoticeSeconds = 30;  // the default of --grace
 constexpr double kMaxNoticeSeconds = 86'400;
 constexpr double kMaxElasticSeconds = std::chrono::duration<double>(kLongestLimit).count();
@@ -192,10 +193,40 @@ void check_elastic_limits(const Launch& launch) {
   }
 }
 
-// max_ranks is for ranks that join, which this version does not have.
+// Ranks that are started later, on one host.
+void set_joins(const RunOptions& options, Launch& launch) {
+  const int most = options.max_ranks.value_or(launch.size());
+  if (most < launch.size()) {
+    refuse("--max-np " + std::to_string(most) + ": expected at least the number of ranks at the start, " +
+           (launch.ranks_by_host.size() > 1 ? "" : "-n ") + std::to_string(launch.size()));
+  }
+  if (options.restarts.value_or(0) < 0)
+    refuse("--restarts " + std::to_string(*options.restarts) + ": expected 0 or more");
+  if (!(options.cool_down_s.value_or(0) >= 0 && options.cool_down_s.value_or(0) <= kMaxElasticSeconds)) {
+    refuse("--cool-down: expected 0 to 1000000 seconds");
+  }
+  if (launch.ranks_by_host.size() > 1) {
+    const char* const option = options.restarts.value_or(0) > 0 ? "--restarts"
+                               : options.cool_down_s            ? "--cool-down"
+                                                                : "";
+    if (*option == '\0') return;
+    refuse(std::string(option) + ": a job on several hosts starts no rank again in this version; it goes on without " +
+           "those that fail");
+  }
+  if (most > kMaxLocalRanks) {
+    refuse("--max-np " + std::to_string(most) + ": expected at most " + std::to_string(kMaxLocalRanks) +
+           " ranks on one host");
+  }
+  launch.max_ranks = most;
+  launch.restarts = options.restarts.value_or(kRestarts);
+  launch.cool_down_s = options.cool_down_s.value_or(launch.cool_down_s);
+}
+
 void set_elastic(const RunOptions& options, Launch& launch) {
   if (!options.min_ranks) {
     const char* const option = options.max_ranks             ? "--max-np"
+                               : options.restarts            ? "--restarts"
+                               : options.cool_down_s         ? "--cool-down"
                                : options.evict_after_s       ? "--evict-after"
                                : options.park_timeout_s      ? "--park-timeout"
                                : options.grace_s             ? "--grace"
@@ -209,10 +240,7 @@ void set_elastic(const RunOptions& options, Launch& launch) {
   if (*options.min_ranks < 1 || *options.min_ranks > launch.size()) {
     refuse(option + ": expected 1 to the number of ranks at the start, " + ranks);
   }
-  if (options.max_ranks && *options.max_ranks < launch.size()) {
-    refuse("--max-np " + std::to_string(*options.max_ranks) + ": expected at least the number of ranks at the start, " +
-           ranks);
-  }
+  set_joins(options, launch);
   launch.min_ranks = *options.min_ranks;
   launch.evict_after_s = options.evict_after_s.value_or(launch.evict_after_s);
   launch.park_timeout_s = options.park_timeout_s ? *options.park_timeout_s : park_timeout_of_horovod(launch);
@@ -272,12 +300,12 @@ CoreBinding binding_of(const std::string& word) {
 }  // namespace
 
 bool is_set_by_run(std::string_view name) {
-  constexpr std::array<std::string_view, 21> kOurs = {
-      "HORO_RANK",    "HORO_SIZE",          "HORO_LOCAL_RANK",    "HORO_LOCAL_SIZE",    "HORO_ADDR",
-      "HORO_KEY_FD",  "HORO_KEY_FILE",      "HORO_GUARD_FD",      "HORO_MIN_NP",        "HOROVOD_RANK",
-      "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE",
-      "RANK",         "WORLD_SIZE",         "LOCAL_RANK",         "LOCAL_WORLD_SIZE",   "GROUP_RANK",
-      "NODE_RANK"};
+  constexpr std::array<std::string_view, 22> kOurs = {
+      "HORO_RANK",          "HORO_SIZE",     "HORO_LOCAL_RANK",    "HORO_LOCAL_SIZE",    "HORO_ADDR",
+      "HORO_KEY_FD",        "HORO_KEY_FILE", "HORO_GUARD_FD",      "HORO_MIN_NP",        "HORO_JOINS",
+      "HOROVOD_RANK",       "HOROVOD_SIZE",  "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
+      "HOROVOD_CROSS_SIZE", "RANK",          "WORLD_SIZE",         "LOCAL_RANK",         "LOCAL_WORLD_SIZE",
+      "GROUP_RANK",         "NODE_RANK"};
   return std::find(kOurs.begin(), kOurs.end(), name) != kOurs.end();
 }
 

@@ -191,8 +191,8 @@ class WordReader {
         return;
       case Habit::kRestarts:
         if (value == "0") return;
-        refuse_word(word + ": horo run starts no rank again; with --min-np RANKS the job goes on without those that " +
-                    "fail");
+        refuse_word(word + ": horo run does not start all ranks again; with --min-np RANKS the job goes on without " +
+                    "those that fail, and --restarts N replaces them");
     }
   }
 

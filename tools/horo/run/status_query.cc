@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include "tools/horo/machine/descriptor.h"
 #include "tools/horo/run/status_folder.h"
@@ -28,7 +30,7 @@ struct Question {
 
 // Not open and without a fault: the job has ended.
 // connect() blocks while the guard has too many other clients.
-Question begin_question(const StatusSocket& socket, TimePoint until) {
+Question begin_question(const StatusSocket& socket, std::string_view request, TimePoint until) {
   Question question{socket.job, Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), ""};
   const auto left = std::chrono::ceil<std::chrono::microseconds>(until - Clock::now()).count();
   const timeval limit{std::max<std::int64_t>(left, 0) / 1'000'000, std::max<std::int64_t>(left, 1) % 1'000'000};
@@ -38,10 +40,9 @@ Question begin_question(const StatusSocket& socket, TimePoint until) {
   socket.path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   const bool is_connected =
       ::connect(question.end.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  const auto sent = is_connected
-                        ? ::send(question.end.get(), kStatusRequest.data(), kStatusRequest.size(), MSG_NOSIGNAL)
-                        : ssize_t{-1};
-  if (sent == static_cast<ssize_t>(kStatusRequest.size())) return question;
+  const auto sent =
+      is_connected ? ::send(question.end.get(), request.data(), request.size(), MSG_NOSIGNAL) : ssize_t{-1};
+  if (sent == static_cast<ssize_t>(request.size())) return question;
   const int error = errno;
   question.end.close();
   if (error == ECONNREFUSED) {
@@ -98,11 +99,27 @@ std::vector<JobAnswer> read_answers(std::vector<Question>& questions, TimePoint 
 
 }  // namespace
 
+JobAnswer ask_job(const std::vector<std::string>& folders, pid_t job, const std::string& request, TimePoint until) {
+  std::vector<Question> questions;
+  for (const std::string& folder : folders) {
+    if (!folder_fault(folder, ::geteuid()).empty()) continue;
+    for (const StatusSocket& socket : sockets_in(folder)) {
+      if (socket.job == job) questions.push_back(begin_question(socket, request, until));
+    }
+  }
+  for (JobAnswer& answer : read_answers(questions, until)) {
+    if (!answer.json.empty() || !answer.fault.empty()) return std::move(answer);
+  }
+  return {job, "", questions.empty() ? "it has ended" : "it has ended, or its version of horo does not know this"};
+}
+
 std::vector<JobAnswer> ask_jobs(const std::vector<std::string>& folders, TimePoint until) {
   std::vector<Question> questions;
   for (const std::string& folder : folders) {
     if (!folder_fault(folder, ::geteuid()).empty()) continue;
-    for (const StatusSocket& socket : sockets_in(folder)) questions.push_back(begin_question(socket, until));
+    for (const StatusSocket& socket : sockets_in(folder)) {
+      questions.push_back(begin_question(socket, kStatusRequest, until));
+    }
   }
   std::vector<JobAnswer> answers = read_answers(questions, until);
   std::erase_if(answers, [](const JobAnswer& one) { return one.json.empty() && one.fault.empty(); });  // it has ended

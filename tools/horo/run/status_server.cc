@@ -8,7 +8,9 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -18,6 +20,7 @@ namespace {
 constexpr int kBacklog = 16;
 constexpr double kPauseSeconds = 1;
 constexpr std::size_t kMostRequestBytes = 64;
+constexpr std::size_t kMostDigits = 6;
 
 [[noreturn]] void fail_status(const std::string& what, int error) {
   throw std::system_error(error, std::generic_category(), what);
@@ -41,6 +44,20 @@ Descriptor listen_at(const std::string& path) {
   return socket;
 }
 
+// "resize 1 12", without the newline.
+bool begins_resize(std::string_view request) {
+  if (!request.starts_with(kResizeRequest)) return false;
+  const std::string_view digits = request.substr(kResizeRequest.size());
+  return digits.size() <= kMostDigits && digits.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+std::optional<int> ranks_of(std::string_view request) {
+  if (!request.ends_with('\n')) return std::nullopt;
+  request.remove_suffix(1);
+  if (!begins_resize(request) || request == kResizeRequest) return std::nullopt;
+  return std::atoi(std::string(request.substr(kResizeRequest.size())).c_str());
+}
+
 }  // namespace
 
 StatusServer::Client::Client(StatusServer& server, Descriptor socket)
@@ -52,10 +69,10 @@ StatusServer::Client::Client(StatusServer& server, Descriptor socket)
   due.set(server.access_.client_s);
 }
 
-StatusServer::StatusServer(struct ev_loop* loop, StatusAccess access, std::function<void()> on_ask)
+StatusServer::StatusServer(struct ev_loop* loop, StatusAccess access, StatusOrders orders)
     : loop_(loop),
       access_(std::move(access)),
-      on_ask_(std::move(on_ask)),
+      orders_(std::move(orders)),
       socket_(listen_at(access_.path)),
       connected_(loop, socket_.get(), EV_READ, [this] { accept_some(); }),
       pause_(loop, [this] { connected_.start(); }) {
@@ -102,13 +119,26 @@ void StatusServer::read(Client& client) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return end(client);
   client.request.append(bytes.data(), static_cast<std::size_t>(got));
-  if (client.request != kStatusRequest) {
-    if (!kStatusRequest.starts_with(client.request)) end(client);
-    return;
+  take_request(client);
+}
+
+// A request that is not complete has the beginning of one.
+void StatusServer::take_request(Client& client) {
+  if (client.request == kStatusRequest) {
+    client.readable.stop();
+    client.waits = true;
+    return orders_.ask();
   }
-  client.readable.stop();
-  client.waits = true;
-  on_ask_();
+  const std::optional<int> ranks = ranks_of(client.request);
+  if (ranks && orders_.resize) {
+    const ResizeAnswer answer = orders_.resize(*ranks);
+    client.readable.stop();
+    client.reply = std::make_shared<const std::string>((answer.is_done ? kResized : kNotResized) + answer.text);
+    return write(client);
+  }
+  const bool may_go_on = kStatusRequest.starts_with(client.request) || kResizeRequest.starts_with(client.request) ||
+                         begins_resize(client.request);
+  if (!may_go_on) end(client);
 }
 
 void StatusServer::answer(std::string document) {

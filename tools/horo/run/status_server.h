@@ -1,6 +1,6 @@
-// StatusServer: the guard's side of `horo status`. A client connects to a Unix socket, sends a line, gets a document
-// and the end of the stream. No client can delay the loop: nothing blocks, and the number of clients, their bytes and
-// their time are bounded.
+// StatusServer: the guard's side of `horo status` and `horo resize`. A client connects to a Unix socket, sends a line,
+// gets a document and the end of the stream. No client can delay the loop: nothing blocks, and the number of clients,
+// their bytes and their time are bounded.
 #pragma once
 
 #include <sys/types.h>
@@ -18,6 +18,19 @@
 namespace horo::tools {
 
 inline constexpr std::string_view kStatusRequest = "status 1\n";
+// And a number of ranks, and a newline. The answer is kResized or kNotResized, and a text.
+inline constexpr std::string_view kResizeRequest = "resize 1 ";
+inline constexpr char kResized = '+', kNotResized = '-';
+
+struct ResizeAnswer {
+  bool is_done = false;
+  std::string text;  // after "job 28084: "
+};
+
+struct StatusOrders {
+  std::function<void()> ask;                      // a client asks for the state: answer() is to follow
+  std::function<ResizeAnswer(int ranks)> resize;  // null: refused
+};
 
 struct StatusAccess {
   std::string path;     // of the socket
@@ -29,9 +42,8 @@ class StatusServer {
  public:
   static constexpr std::size_t kMostClients = 8;  // others wait to be accepted
 
-  // Listens at access.path, in place of what is there. on_ask: a client has asked, and answer() is to follow. Throws
-  // std::system_error.
-  StatusServer(struct ev_loop* loop, StatusAccess access, std::function<void()> on_ask);
+  // Listens at access.path, in place of what is there. Throws std::system_error.
+  StatusServer(struct ev_loop* loop, StatusAccess access, StatusOrders orders);
   ~StatusServer();  // removes the socket
   StatusServer(const StatusServer&) = delete;
   StatusServer& operator=(const StatusServer&) = delete;
@@ -56,12 +68,13 @@ class StatusServer {
   void accept_some();
   bool may_ask(const Descriptor& end) const;
   void read(Client& client);
+  void take_request(Client& client);
   void write(Client& client);
   void end(Client& client);
 
   struct ev_loop* const loop_;
   const StatusAccess access_;
-  const std::function<void()> on_ask_;
+  const StatusOrders orders_;
   Descriptor socket_;
   IoWatch connected_;
   Timer pause_;  // after a failed accept, as of a process without a free descriptor

@@ -50,8 +50,8 @@ std::string kind_of(const JobStatus& status) {
   }
   const auto here =
       std::count_if(status.members.begin(), status.members.end(), [](const auto& one) { return one.rank.has_value(); });
-  return "elastic, " + std::to_string(here) + " of " + std::to_string(status.size) + " ranks, --min-np " +
-         std::to_string(*status.min_ranks) + ", epoch " + std::to_string(status.epoch) +
+  return "elastic, " + std::to_string(here) + " of " + std::to_string(std::max(status.slots, status.size)) +
+         " ranks, --min-np " + std::to_string(*status.min_ranks) + ", epoch " + std::to_string(status.epoch) +
          (status.is_parked ? ", parked" : "");
 }
 

@@ -48,14 +48,16 @@ std::string seconds_text(double seconds) {
 
 }  // namespace
 
-RankSupervisor::Rank::Rank(RankSupervisor& job, int number, Child child, RankFiles files)
-    : pid(child.pid),
-      output(job.loop_, std::move(child.output), job.destinations_of(number, false, std::move(files.output))),
-      errors(job.loop_, std::move(child.errors), job.destinations_of(number, true, std::move(files.errors))),
+RankSupervisor::Rank::Rank(RankSupervisor& job, MemberId member, const RankSlot& place, Child child)
+    : id(member),
+      slot(place),
+      pid(child.pid),
+      output(job.loop_, std::move(child.output), job.destinations_of(id, false)),
+      errors(job.loop_, std::move(child.errors), job.destinations_of(id, true)),
       leftovers(job.loop_, [this, &job] { job.end_leftovers(*this); }),
       ended(
           job.loop_, pid, [this, &job](int status) { job.on_end(*this, status); }, job.on_stop_of(*this)) {
-  end.rank = number;
+  end.rank = static_cast<int>(id);
 }
 
 RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, int lifeline_fd)
@@ -77,12 +79,14 @@ RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, in
       notice_(loop_, [this] { on_notice_over(); }),
       timeout_(loop_, [this] { on_timeout(); }),
       answers_due_(loop_, [this] { answer_status(); }),
-      elastic_(launch.min_ranks > 0 ? make_elastic() : nullptr) {
+      elastic_(launch.min_ranks > 0 ? make_elastic() : nullptr),
+      respawns_(make_respawns()),
+      joiners_due_(loop_, [this] { check_end(); }) {
   lifeline_.start();
   for (const int signal : kEnding) signals_.emplace_back(loop_, signal, [this](int number) { on_signal(number); });
   for (const int signal : kForwardedOnly) {
     signals_.emplace_back(loop_, signal, [this](int number) {
-      for (const Rank& rank : ranks_) {
+      for (const auto& [id, rank] : ranks_) {
         if (rank.is_running) ::kill(rank.pid, number);
       }
     });
@@ -100,9 +104,7 @@ RankSupervisor::~RankSupervisor() {
 int RankSupervisor::run() {
   open_status();
   try {
-    std::vector<RankFiles> files = make_files();
-    int rank = 0;
-    for (RankFiles& one : files) start_rank(rank++, std::move(one));
+    start_ranks();
   } catch (const StartFailed& failed) {
     signal_running(SIGKILL);
     say(failed.what());
@@ -115,44 +117,47 @@ int RankSupervisor::run() {
   return code_.value_or(0);
 }
 
-// Of all ranks, before the first one starts: a job that cannot write them runs nothing.
-std::vector<RankSupervisor::RankFiles> RankSupervisor::make_files() const {
-  std::vector<RankFiles> files(static_cast<std::size_t>(launch_.ranks()));
-  if (launch_.output_dir.empty()) return files;
-  int rank = launch_.first_rank();
-  for (RankFiles& one : files) {
-    one = {make_rank_file(launch_.output_dir, rank, ".out"), make_rank_file(launch_.output_dir, rank, ".err")};
-    ++rank;
-  }
-  return files;
+void RankSupervisor::make_files_of(MemberId id) {
+  if (launch_.output_dir.empty()) return;
+  const auto rank = static_cast<int>(id);
+  files_[id] = {make_rank_file(launch_.output_dir, rank, ".out"), make_rank_file(launch_.output_dir, rank, ".err")};
 }
 
-void RankSupervisor::start_rank(int local_rank, RankFiles files) {
-  Program program{
-      launch_.command, world_.environment(local_rank), {world_.key_fd()}, launch_.cwd, world_.cores(local_rank)};
+void RankSupervisor::start_ranks() {
+  const auto first = static_cast<MemberId>(launch_.first_rank());
+  const auto end = first + static_cast<MemberId>(launch_.ranks());
+  for (MemberId id = first; id < end; ++id) make_files_of(id);  // a job that cannot write them all runs nothing
+  for (MemberId id = first; id < end; ++id) start_rank(id, world_.slot(static_cast<int>(id - first)));
+  are_all_started_ = true;
+}
+
+void RankSupervisor::start_rank(MemberId id, const RankSlot& slot) {
+  const auto number = static_cast<int>(id);
+  Program program{launch_.command, world_.environment(slot, number), {world_.key_fd()}, launch_.cwd, slot.cores};
   program.must_bind = launch_.binding == CoreBinding::kCore;
-  const int number = launch_.first_rank() + local_rank;
-  const Descriptor socket = elastic_ ? elastic_->connect(number, program) : Descriptor();
+  const Descriptor socket = elastic_ ? elastic_->connect(id, program) : Descriptor();
   if (RunTable* table = world_.table()) {
-    table->describe(local_rank, program.environment);
+    table->clear(slot.local_rank);
+    table->describe(slot.local_rank, program.environment);
     program.inherited_fds.push_back(table->fd());
-    program.process_word = &table->process_word(local_rank);
+    program.process_word = &table->process_word(slot.local_rank);
   }
-  const Descriptor input = input_ ? input_->add_rank(number) : Descriptor();
+  const Descriptor input = input_ && !world_.joins(number) ? input_->add_rank(number) : Descriptor();
   program.input = input.get();
   Child child = start(program);
   if (launch_.verbose) {
-    say("rank " + std::to_string(number) + ": process " + std::to_string(child.pid) +
+    say("rank " + std::to_string(id) + ": process " + std::to_string(child.pid) +
         (program.cores.empty() ? "" : ", cores " + cores_text(program.cores)));
   }
-  ranks_.emplace_back(*this, number, std::move(child), std::move(files));
+  ranks_.try_emplace(id, *this, id, slot, std::move(child));
 }
 
-RankStream::Destinations RankSupervisor::destinations_of(int rank, bool is_errors, Descriptor file) {
+RankStream::Destinations RankSupervisor::destinations_of(MemberId id, bool is_errors) {
   RankStream::Destinations destinations;
-  if (launch_.prefixed) destinations.prefix = "[" + std::to_string(rank) + "] ";
+  if (launch_.prefixed) destinations.prefix = "[" + std::to_string(id) + "] ";
   destinations.writer = is_errors ? errors_ : output_.get();
-  destinations.file = std::move(file);
+  RankFiles& files = files_[id];
+  destinations.file = std::move(is_errors ? files.errors : files.output);
   destinations.end = [this] { check_end(); };
   return destinations;
 }
@@ -169,51 +174,65 @@ std::unique_ptr<JobInput> RankSupervisor::make_input() {
 }
 
 std::unique_ptr<ElasticJob> RankSupervisor::make_elastic() {
-  ElasticJob::Orders orders;
-  orders.say = [this](const std::string& text) {
-    if (!is_interrupted_ && !is_terminating_) say(text);
+  const auto later = [this](const GuardActions& actions) {
+    carry_out(actions);
+    on_elastic_change();
+    if (elastic_) check_end();
   };
-  orders.end_job = [this](const std::string& text) { end_job(text); };
-  orders.fail = [this](const std::string& text) {
-    if (!code_) code_ = 1;
-    is_left_behind_ = true;
-    if (!is_interrupted_ && !is_terminating_) say(text);
-  };
-  orders.kill = [this](int number) {
-    for (const Rank& rank : ranks_) {
-      if (rank.end.rank == number && rank.is_running) signal_group(rank.pid, SIGKILL);
-    }
-  };
-  orders.ending = [this](int number) {
-    const auto is_it = [number](const Rank& rank) { return rank.end.rank == number && rank.is_running; };
-    const auto rank = std::find_if(ranks_.begin(), ranks_.end(), is_it);
-    const auto status = rank == ranks_.end() ? std::nullopt : status_of_ending(rank->pid);
-    if (status) tell_moment(*rank, "is ending");
-    return status;
-  };
-  orders.changed = [this] {
-    if (!elastic_) return;
-    end_evicted();
-    answer_status();
-    check_end();
-  };
-  return std::make_unique<ElasticJob>(loop_, std::move(orders), [this](DecisionOrders asked) {
+  const auto ending = [this](MemberId id) { return status_of_ending_rank(id); };
+  return std::make_unique<ElasticJob>(loop_, later, ending, [this](Decision::Later asked) {
     if (launch_.ranks_by_host.size() == 1) return make_local_decision(loop_, launch_, std::move(asked));
     return make_remote_decision(loop_, launch_, {world_.key_fd(), errors_}, std::move(asked));
   });
 }
 
+std::optional<int> RankSupervisor::status_of_ending_rank(MemberId id) {
+  const auto found = ranks_.find(id);
+  if (found == ranks_.end() || !found->second.is_running) return std::nullopt;
+  const std::optional<int> status = status_of_ending(found->second.pid);
+  if (status) tell_moment(found->second, "is ending");
+  return status;
+}
+
+void RankSupervisor::carry_out(const GuardActions& actions) {
+  for (const GuardAction& action : actions) std::visit([this](const auto& one) { carry_out(one); }, action);
+}
+
+void RankSupervisor::carry_out(const Say& told) {
+  if (!is_interrupted_ && !is_terminating_) say(told.text);
+}
+
+void RankSupervisor::carry_out(const FailHost& failure) {
+  if (!code_) code_ = 1;
+  is_left_behind_ = true;
+  if (!is_interrupted_ && !is_terminating_) say(failure.text);
+}
+
+void RankSupervisor::carry_out(const KillMember& order) {
+  const auto found = ranks_.find(order.id);
+  if (found != ranks_.end() && found->second.is_running) signal_group(found->second.pid, SIGKILL);
+}
+
+void RankSupervisor::on_elastic_change() {
+  if (!elastic_) return;
+  end_evicted();
+  answer_status();
+}
+
 std::function<void(bool)> RankSupervisor::on_stop_of(Rank& rank) {
   return [this, &rank](bool is_stopped) {
     rank.is_stopped = is_stopped;
-    if (elastic_) elastic_->on_stop(rank.end.rank, is_stopped);
+    if (!elastic_) return;
+    carry_out(elastic_->on_stop(rank.id, is_stopped));
+    on_elastic_change();
+    check_end();
   };
 }
 
 void RankSupervisor::tell_moment(const Rank& rank, const std::string& what) {
   if (!launch_.verbose) return;
   const std::chrono::duration<double> now = Clock::now().time_since_epoch();
-  say("rank " + std::to_string(rank.end.rank) + ": process " + std::to_string(rank.pid) + " " + what + " at " +
+  say("rank " + std::to_string(rank.id) + ": process " + std::to_string(rank.pid) + " " + what + " at " +
       std::to_string(now.count()) + " s");
 }
 
@@ -228,11 +247,13 @@ void RankSupervisor::on_end(Rank& rank, int status) {
   }
   tell_moment(rank, "ended");
   if (RunTable* table = world_.table()) {
-    const int local_rank = rank.end.rank - launch_.first_rank();
-    rank.end.was_no_rank = table->holder(local_rank) == 0;
-    table->set_end(local_rank, status);
+    rank.end.was_no_rank = table->holder(rank.slot.local_rank) == 0;
+    table->set_end(rank.slot.local_rank, status);
   }
-  if (elastic_) elastic_->on_end(rank.end.rank, status);
+  if (elastic_) {
+    carry_out(elastic_->on_end(rank.id, status));
+    on_elastic_change();
+  }
   signal_group(rank.pid, SIGTERM);
   rank.leftovers.set(kLeftoverSeconds);
   check_end();
@@ -241,14 +262,14 @@ void RankSupervisor::on_end(Rank& rank, int status) {
 void RankSupervisor::on_grace_over() {
   if (is_terminating_) {
     say(running_text() + " did not end within " + seconds_text(kTermSeconds) + " of SIGTERM: killed");
-    for (Rank& rank : ranks_) {
+    for (auto& [id, rank] : ranks_) {
       if (rank.is_running && rank.is_sent_away) signal_group(rank.pid, SIGKILL);
     }
     return;
   }
   const bool spares_left = is_job_over_ && !is_interrupted_;
   if (spares_left) {
-    const auto is_to_end = [this](const Rank& rank) { return rank.is_running && !has_left(rank); };
+    const auto is_to_end = [this](const auto& one) { return one.second.is_running && !has_left(one.second); };
     if (std::none_of(ranks_.begin(), ranks_.end(), is_to_end)) return;
     say(running_text(false) + " did not end within " + seconds_text(launch_.park_timeout_s) +
         " of the end of the job (--park-timeout): SIGTERM");
@@ -262,10 +283,10 @@ void RankSupervisor::on_grace_over() {
 void RankSupervisor::on_timeout() {
   std::string text = "the job did not end within " + seconds_text(launch_.timeout_s) +
                      " (--timeout); still running: " + running_text();
-  for (const Rank& rank : ranks_) {
+  for (const auto& [id, rank] : ranks_) {
     const auto& lines = rank.errors.tail().lines().empty() ? rank.output.tail().lines() : rank.errors.tail().lines();
     if (rank.is_running && !lines.empty()) {
-      text += "\n  rank " + std::to_string(rank.end.rank) + " printed last: " + lines.back();
+      text += "\n  rank " + std::to_string(rank.id) + " printed last: " + lines.back();
     }
   }
   say(text);
@@ -276,7 +297,7 @@ void RankSupervisor::on_timeout() {
 // spares_left: ranks that have left in good order go on to their end.
 void RankSupervisor::terminate(bool spares_left) {
   is_terminating_ = true;
-  for (Rank& rank : ranks_) {
+  for (auto& [id, rank] : ranks_) {
     if (rank.is_running && !(spares_left && has_left(rank))) send_away(rank, SIGTERM);
   }
   grace_.set(kTermSeconds);
@@ -284,7 +305,7 @@ void RankSupervisor::terminate(bool spares_left) {
 
 // If the reader of the job's output has closed it, the job ends with SIGPIPE's code, as a program in a pipeline.
 void RankSupervisor::on_writer() {
-  for (Rank& rank : ranks_) {
+  for (auto& [id, rank] : ranks_) {
     rank.output.update_reading();
     rank.errors.update_reading();
   }
@@ -309,13 +330,13 @@ void RankSupervisor::on_signal(int signal) {
     signal_running(signal);
   }
   if (!std::exchange(is_interrupted_, true)) {
-    for (Rank& rank : ranks_) rank.is_lost_before = !rank.is_running;
+    for (auto& [id, rank] : ranks_) rank.is_lost_before = !rank.is_running;
   }
   check_end();  // all ranks may have ended, while the job goes on elsewhere
 }
 
 void RankSupervisor::signal_running(int signal) {
-  for (const Rank& rank : ranks_) {
+  for (const auto& [id, rank] : ranks_) {
     if (rank.is_running) signal_group(rank.pid, signal);
   }
 }
@@ -336,9 +357,9 @@ void RankSupervisor::say(const std::string& text) {
 std::string RankSupervisor::running_text(bool with_left) const {
   std::string text;
   int count = 0;
-  for (const Rank& rank : ranks_) {
+  for (const auto& [id, rank] : ranks_) {
     if (!rank.is_running || (!with_left && has_left(rank))) continue;
-    text += (count++ == 0 ? "" : ", ") + std::to_string(rank.end.rank);
+    text += (count++ == 0 ? "" : ", ") + std::to_string(rank.id);
   }
   return (count == 1 ? "rank " : "ranks ") + text;
 }

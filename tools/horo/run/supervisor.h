@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "tools/horo/run/local_world.h"
 #include "tools/horo/run/output.h"
 #include "tools/horo/run/rank_stream.h"
+#include "tools/horo/run/respawns.h"
 #include "tools/horo/run/status_server.h"
 #include "tools/horo/run/story.h"
 #include "tools/horo/run/verdict.h"
@@ -41,25 +43,38 @@ class RankSupervisor {
   struct RankFiles {
     Descriptor output, errors;
   };
+  // A process of the job, in a slot of this host.
   struct Rank {
-    Rank(RankSupervisor& job, int number, struct Child child, RankFiles files);
+    Rank(RankSupervisor& job, MemberId id, const RankSlot& slot, struct Child child);
     bool is_finished() const { return !is_running && !output.is_open() && !errors.is_open(); }
 
-    pid_t pid;
+    const MemberId id;
+    const RankSlot& slot;
+    const pid_t pid;
     bool is_running = true, is_stopped = false;
     bool is_sent_away = false;    // it has got SIGTERM of this process
     bool is_lost_before = false;  // it had ended when the job was interrupted
+    bool has_joined = false;      // one that was started later: its slot is told
+    bool is_gone = false;         // its slot is told
     RankEnd end;
     RankStream output, errors;
     PatientTimer leftovers;  // ends the other processes of its process group
     ChildWatch ended;
   };
 
-  std::vector<RankFiles> make_files() const;
-  void start_rank(int local_rank, RankFiles files);
-  RankStream::Destinations destinations_of(int rank, bool is_errors, Descriptor file);
+  void make_files_of(MemberId id);
+  void start_ranks();
+  void start_rank(MemberId id, const RankSlot& slot);
+  RankStream::Destinations destinations_of(MemberId id, bool is_errors);
   std::unique_ptr<JobInput> make_input();
   std::unique_ptr<ElasticJob> make_elastic();
+  std::optional<int> status_of_ending_rank(MemberId id);
+  void carry_out(const GuardActions& actions);
+  void carry_out(const Say& told);
+  void carry_out(const EndJob& end) { end_job(end.text); }
+  void carry_out(const FailHost& failure);
+  void carry_out(const KillMember& order);
+  void on_elastic_change();
   std::function<void(bool)> on_stop_of(Rank& rank);
   void on_end(Rank& rank, int status);
   void tell_moment(const Rank& rank, const std::string& what);
@@ -77,8 +92,17 @@ class RankSupervisor {
   void end_job(const std::string& text);
   void send_away(Rank& rank, int signal);
   void terminate(bool spares_left = false);
-  bool has_left(const Rank& rank) const { return elastic_ && elastic_->has_left(rank.end.rank); }
+  bool has_left(const Rank& rank) const { return elastic_ && elastic_->has_left(rank.id); }
   void signal_running(int signal);
+  // Processes that are started later: supervisor_joiners.cc.
+  std::unique_ptr<Respawns> make_respawns() const;
+  void start_joiners();
+  bool may_start_joiners() const;
+  void tell_slots(TimePoint now);
+  SlotLoss loss_of(const Rank& rank) const;
+  void start_joiner(const Respawns::Start& start, TimePoint now);
+  ResizeAnswer resize(int ranks);
+  std::string why_no_resize(int ranks) const;
   // The end: supervisor_end.cc.
   void check_end();
   bool end_finished_ranks();
@@ -112,19 +136,24 @@ class RankSupervisor {
   Timer timeout_, answers_due_;
   std::list<SignalWatch> signals_;
   std::unique_ptr<ElasticJob> elastic_;  // null unless the job is elastic
-  std::list<Rank> ranks_;
+  std::unique_ptr<Respawns> respawns_;   // null unless ranks may be started later
+  Timer joiners_due_;
+  std::map<MemberId, RankFiles> files_;  // of ranks that have not started
+  std::map<MemberId, Rank> ranks_;
   Story story_;
   std::unique_ptr<StatusServer> status_;  // null: there is no safe folder for its socket
   int ends_ = 0;                          // ranks that have ended
-  std::optional<int> code_;               // set if the verdict does not decide it
-  bool is_failing_ = false;               // a rank has failed; the others are in their grace period
-  bool is_terminating_ = false;           // the ranks have got SIGTERM
-  bool is_job_over_ = false;              // an elastic job cannot go on: its ranks end by themselves
+  bool are_all_started_ = false;
+  std::optional<int> code_;      // set if the verdict does not decide it
+  bool is_failing_ = false;      // a rank has failed; the others are in their grace period
+  bool is_terminating_ = false;  // the ranks have got SIGTERM
+  bool is_job_over_ = false;     // an elastic job cannot go on: its ranks end by themselves
   bool is_interrupted_ = false;
   bool is_given_up_ = false;     // the decision has ended the job
   bool is_draining_ = false;     // the ranks have got a notice
   bool is_notice_over_ = false;  // and their grace is over
   bool is_left_behind_ = false;  // an elastic job goes on without this host
+  bool is_starting_ = false;     // a rank that joins
   bool is_concluded_ = false;
 };
 

@@ -22,12 +22,13 @@ bool RankSupervisor::may_drain() const {
 // A rank without a session has no round to end, and reads no notice.
 void RankSupervisor::drain() {
   is_draining_ = true;
-  elastic_->drain(grace());
+  carry_out(elastic_->drain(grace()));
+  on_elastic_change();
   notice_.set(launch_.grace_s);
   std::vector<MemberId> sent_away;
-  for (Rank& rank : ranks_) {
-    if (!rank.is_running || elastic_->has_session(rank.end.rank)) continue;
-    sent_away.push_back(static_cast<MemberId>(rank.end.rank));
+  for (auto& [id, rank] : ranks_) {
+    if (!rank.is_running || elastic_->has_session(id)) continue;
+    sent_away.push_back(id);
     send_away(rank, SIGTERM);
   }
   if (!sent_away.empty()) say("the host is drained: SIGTERM to " + ranks_text(sent_away) + ", without a session yet");
@@ -45,12 +46,12 @@ void RankSupervisor::on_notice_over() {
 
 bool RankSupervisor::is_ended_by_notice() const {
   if (!is_draining_) return false;
-  const auto is_sent_away = [](const Rank& rank) { return rank.is_sent_away; };
+  const auto is_sent_away = [](const auto& one) { return one.second.is_sent_away; };
   return elastic_->is_ended_by_notice() || std::any_of(ranks_.begin(), ranks_.end(), is_sent_away);
 }
 
 bool RankSupervisor::is_one_running() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.is_running; });
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one.second.is_running; });
 }
 
 // Ranks whose calls wait have been told, and ranks that are still in a long step have the time that they had to wait.
@@ -58,9 +59,9 @@ void RankSupervisor::end_job(const std::string& text) {
   is_given_up_ = true;
   if (is_terminating_ || std::exchange(is_job_over_, true)) return;
   say(text);
-  for (Rank& rank : ranks_) {
+  for (auto& [id, rank] : ranks_) {
     if (!rank.is_running || has_left(rank)) continue;
-    if (rank.is_stopped || !elastic_->has_session(rank.end.rank)) send_away(rank, rank.is_stopped ? SIGKILL : SIGTERM);
+    if (rank.is_stopped || !elastic_->has_session(id)) send_away(rank, rank.is_stopped ? SIGKILL : SIGTERM);
     grace_.set(launch_.park_timeout_s);
   }
 }

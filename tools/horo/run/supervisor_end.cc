@@ -11,15 +11,18 @@
 
 namespace horo::tools {
 
-// When all others have ended: an evicted rank that is stopped is killed, one that runs has the usual time to end.
+// When all others have ended: an evicted rank that is stopped is killed, one that runs has the usual time to end. One
+// that has not joined has nothing to join.
 void RankSupervisor::end_evicted() {
   bool is_one_running = false;
-  for (const Rank& rank : ranks_) {
-    if (rank.is_running && !elastic_->is_evicted(rank.end.rank)) return;
+  for (const auto& [id, rank] : ranks_) {
+    if (rank.is_running && !elastic_->is_evicted(id) && elastic_->has_joined(id)) return;
     is_one_running = is_one_running || (rank.is_running && !rank.is_stopped);
   }
-  for (const Rank& rank : ranks_) {
-    if (rank.is_running && rank.is_stopped) signal_group(rank.pid, SIGKILL);
+  for (auto& [id, rank] : ranks_) {
+    if (!rank.is_running) continue;
+    if (rank.is_stopped) signal_group(rank.pid, SIGKILL);
+    if (!elastic_->has_joined(id) && !rank.is_sent_away) send_away(rank, SIGTERM);
   }
   if (!is_one_running || is_failing_ || is_terminating_) return;
   is_failing_ = true;
@@ -28,6 +31,7 @@ void RankSupervisor::end_evicted() {
 
 void RankSupervisor::check_end() {
   if (!is_concluded_) {
+    start_joiners();
     if (!end_finished_ranks()) return;
     const bool is_forced = is_interrupted_ || (!is_notice_over_ && (is_terminating_ || is_given_up_ || code_));
     if (elastic_ && !is_forced && !elastic_->may_end(!is_draining_ && has_failed_rank())) return grace_.stop();
@@ -38,8 +42,8 @@ void RankSupervisor::check_end() {
 
 // Kills the remaining processes of ranks that are finished. True if all ranks are finished.
 bool RankSupervisor::end_finished_ranks() {
-  bool are_all_finished = ranks_.size() == static_cast<std::size_t>(launch_.ranks());
-  for (Rank& rank : ranks_) {
+  bool are_all_finished = are_all_started_;
+  for (auto& [id, rank] : ranks_) {
     if (!rank.is_finished()) {
       are_all_finished = false;
     } else if (rank.leftovers.is_set()) {
@@ -56,10 +60,11 @@ void RankSupervisor::conclude() {
   notice_.stop();
   timeout_.stop();
   std::vector<RankEnd> ends;
-  for (Rank& rank : ranks_) {
+  for (auto& [id, rank] : ranks_) {
     rank.end.output = rank.output.tail();
     rank.end.errors = rank.errors.tail();
     rank.end.was_survived = is_survived(rank);
+    rank.end.was_joining = elastic_ && !elastic_->has_joined(id);
     ends.push_back(rank.end);
   }
   const bool is_no_rank = std::all_of(ends.begin(), ends.end(), [](const RankEnd& end) { return end.was_no_rank; });
@@ -75,7 +80,10 @@ void RankSupervisor::conclude() {
 }
 
 bool RankSupervisor::has_failed_rank() const {
-  const auto has_failed = [](const Rank& rank) { return code_of(rank.end.status) != 0 && !rank.end.was_terminated; };
+  const auto has_failed = [this](const auto& one) {
+    const bool has_joined = !elastic_ || elastic_->has_joined(one.first);
+    return code_of(one.second.end.status) != 0 && !one.second.end.was_terminated && has_joined;
+  };
   return std::any_of(ranks_.begin(), ranks_.end(), has_failed);
 }
 
@@ -84,14 +92,15 @@ bool RankSupervisor::has_failed_rank() const {
 bool RankSupervisor::has_job_survived() const {
   if (is_left_behind_) return true;
   if (elastic_->is_over()) return elastic_->finished() >= launch_.min_ranks;
-  return std::any_of(ranks_.begin(), ranks_.end(), [this](const Rank& rank) {
-    return code_of(rank.end.status) == 0 && !rank.end.was_terminated && !elastic_->is_evicted(rank.end.rank);
+  return std::any_of(ranks_.begin(), ranks_.end(), [this](const auto& one) {
+    const RankEnd& end = one.second.end;
+    return code_of(end.status) == 0 && !end.was_terminated && !elastic_->is_evicted(one.first);
   });
 }
 
 // After an interrupt the ranks end by it: the job has not gone on without them.
 bool RankSupervisor::is_survived(const Rank& rank) const {
-  if (!elastic_ || elastic_->is_judged(rank.end.rank) || !has_job_survived()) return false;
+  if (!elastic_ || elastic_->is_judged(rank.id) || !has_job_survived()) return false;
   return !is_interrupted_ || rank.is_lost_before;
 }
 

@@ -26,7 +26,8 @@ void RankSupervisor::open_status() {
     if (fault.empty()) {
       try {
         const StatusAccess access{socket_path(folder, ::getpid()), owner};
-        status_ = std::make_unique<StatusServer>(loop_, access, [this] { on_status_asked(); });
+        status_ = std::make_unique<StatusServer>(
+            loop_, access, StatusOrders{[this] { on_status_asked(); }, [this](int ranks) { return resize(ranks); }});
         if (launch_.verbose) say("job " + std::to_string(::getpid()) + ": horo status shows its state");
         return;
       } catch (const std::system_error& error) {
@@ -71,7 +72,7 @@ std::string RankSupervisor::status_document() const {
   status.age_s = std::chrono::duration<double>(Clock::now() - started_).count();
   status.ranks = launch_.ranks();
   status.size = launch_.size();
-  for (const Rank& rank : ranks_) {
+  for (const auto& [id, rank] : ranks_) {
     MemberStatus member{rank.end.rank, rank.end.rank, rank.pid, rank.is_stopped ? "stopped" : "running", "", {}};
     if (!rank.is_running) {
       member.rank.reset();
@@ -82,6 +83,7 @@ std::string RankSupervisor::status_document() const {
   }
   if (elastic_) {
     status.min_ranks = launch_.min_ranks;
+    status.slots = respawns_ ? respawns_->slots() : launch_.size();
     add_other_hosts(status);
     elastic_->describe(status);
   }

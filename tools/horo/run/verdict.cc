@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMaxOthers = 16;  // lines about other ranks
 
 bool has_failed(const RankEnd& end) {
-  return code_of(end.status) != 0 && !end.was_terminated && !end.was_survived;
+  return code_of(end.status) != 0 && !end.was_terminated && !end.was_survived && !end.was_joining;
 }
 
 const std::string& told_loss(const RankEnd& end) {
@@ -65,6 +65,7 @@ std::string end_text(const RankEnd& end) {
   const std::string status = status_text(end.status);
   if (end.was_terminated) return "did not end by itself; " + status + " after SIGTERM";
   const std::string text = own.empty() || end.status == 0 ? status : own + " (" + status + ")";
+  if (end.was_joining) return text + "; it had not joined the job";
   return end.was_survived ? text + "; the job went on without it" : text;
 }
 
