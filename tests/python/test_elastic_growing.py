@@ -42,3 +42,12 @@ def test_a_state_is_read_from_memory_or_comes_by_messages_and_a_difference_is_re
     for rank in ended[2:]:
         by_memory, by_messages = rank.output.splitlines()
         assert "MiB from ranks 0, 1 in " in by_memory and by_messages.endswith(" ms by messages")
+
+
+def test_a_rank_joins_a_script_for_horovod(run_program):
+    addresses = " ".join(ranks.free_address() for _ in range(3))
+    ended = run_program("elastic_joined_horovod", 3, deadline_s=TORCH_DEADLINE_S, env={"ADDRESSES": addresses})
+    lines = [line.split() for rank in ended for line in rank.output.splitlines()]
+    for number in range(3):
+        samples = [int(one) for words in lines if words[:2] == ["step", str(number)] for one in words[3:]]
+        assert set(samples) == set(range(40)), number
