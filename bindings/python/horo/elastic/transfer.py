@@ -34,7 +34,7 @@ class Moved(typing.NamedTuple):
 
     is_complete: bool
     nbytes: int
-    donors: tuple  # their ranks
+    donors: tuple  # their MemberIds, the numbers that horo run prints
     milliseconds: float
     by_messages: bool
 
@@ -51,7 +51,8 @@ class Moved(typing.NamedTuple):
 class _Peer(typing.NamedTuple):
     """What a rank tells of itself."""
 
-    rank: int
+    rank: int  # at the beginning of the transfer
+    member: int
     pid: int
     has_state: bool
     digest: str
@@ -70,9 +71,9 @@ def transfer(session, tensors, has_state):
         return Moved(has_state, 0, (), 0, False)
     me = peers[_my_rank(session, peers)]
     if not has_state and (difference := difference_of(table, first_table)):
-        raise ValueError(REFUSED.format(session.world.members[me.rank], difference))
+        raise ValueError(REFUSED.format(me.member, difference))
     pieces = cut([one.nbytes for one in tensors])
-    moved = Moved(has_state, 0, tuple(peer.rank for peer in donors), 0, False)
+    moved = Moved(has_state, 0, tuple(peer.member for peer in donors), 0, False)
     for joiner in (peer for peer in peers if not peer.has_state):
         turn = _Turn(session, tensors, (me, joiner, donors), pieces)
         moved = turn.run() or moved
@@ -89,7 +90,12 @@ def _my_rank(session, peers):
 
 def _meet(session, tensors, table, has_state):
     """A _Peer for each rank, by rank, and the table of the first one with the state, or None."""
-    mine = {"pid": os.getpid(), "has_state": has_state, "digest": _digest(table)}
+    mine = {
+        "member": session.world.members[session.topology.rank],
+        "pid": os.getpid(),
+        "has_state": has_state,
+        "digest": _digest(table),
+    }
     mine["addresses"] = [one.address for one in tensors] if has_state else []
     mine["table"] = table if has_state else None
     rows = [from_json(row) for row in gathers.gather(session, "state", to_json(mine))]
@@ -162,7 +168,7 @@ class _Turn:
             self._check(donor, rows[donor.rank])
         nbytes = sum(one.nbytes for one in self._tensors)
         ms = 1000 * (time.monotonic() - self._started)
-        return Moved(is_complete, nbytes, tuple(donor.rank for donor in self._donors), ms, by_messages)
+        return Moved(is_complete, nbytes, tuple(donor.member for donor in self._donors), ms, by_messages)
 
     def _tell(self, what, value):
         """{rank: value} of the ranks that are left, by the ranks at the beginning of the transfer."""
@@ -232,4 +238,4 @@ class _Turn:
         for one, other, (tensor, *_) in zip(mine, theirs, parts):
             if one != other:
                 name = self._tensors[tensor].name
-                raise HoroError(f"horo.elastic: {name} has arrived from rank {donor.rank} with other bytes")
+                raise HoroError(f"horo.elastic: {name} has arrived from rank {donor.member} with other bytes")
