@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "horo/base/fail_point.h"
 #include "horo/base/hash.h"
 #include "horo/base/say.h"
 #include "horo/base/thread.h"
@@ -51,7 +52,6 @@ std::vector<Row> gather(Session& session, const std::string& what, const Row& mi
 
 struct Peer {
   std::uint32_t member = 0;
-  int rank = 0;
   std::int64_t pid = 0;
   bool has_state = false;
   std::vector<std::uint64_t> addresses;  // of a donor, by buffer
@@ -69,10 +69,9 @@ Row row_of(const Peer& peer) {
   return out.take();
 }
 
-Peer peer_in(const Row& row, int rank) {
+Peer peer_in(const Row& row) {
   ByteReader in(row);
   Peer peer;
-  peer.rank = rank;
   peer.member = in.u32();
   peer.pid = static_cast<std::int64_t>(in.u64());
   peer.has_state = in.u8() != 0;
@@ -100,9 +99,12 @@ class Turn {
     {
       const bool gives = is_donor();
       const std::unique_ptr<ReadableBy> readable = gives ? std::make_unique<ReadableBy>(joiner_.pid) : nullptr;
+      fail_point("transfer.met");
       tell("may be read", Said::kNothing, {});
+      fail_point("transfer.may_read");
       if (gives) hash_own();
       const Said said = !is_joiner() ? Said::kNothing : reads_memory ? read() : Said::kRefused;
+      fail_point("transfer.read");
       tell("was read", said, gives ? own_hashes() : std::vector<std::uint64_t>());
     }
     Said said = said_.contains(joiner_.member) ? said_.at(joiner_.member) : Said::kLost;
@@ -159,6 +161,7 @@ class Turn {
                        std::min(part.bytes, most)});
       if (most != SIZE_MAX) break;
     }
+    fail_point("transfer.piece");
     const ForeignRead end = read_memory(donor.pid, parts);
     if (end == ForeignRead::kRead && most == SIZE_MAX) hashes_[piece] = hash_of(pieces_[piece], buffers_);
     return end;
@@ -228,8 +231,8 @@ class Turn {
       const std::vector<std::uint64_t>& theirs = their_hashes_.at(donor.member);
       const std::size_t place = next[donor.member]++;
       if (place < theirs.size() && theirs[place] == hashes_[piece]) continue;
-      throw std::runtime_error(say("rank ", me_.rank, ": ", buffers_[pieces_[piece].front().buffer].name,
-                                   " has arrived from rank ", donor.rank, " with other bytes"));
+      throw std::runtime_error(say("rank ", me_.member, ": ", buffers_[pieces_[piece].front().buffer].name,
+                                   " has arrived from rank ", donor.member, " with other bytes"));
     }
   }
 
@@ -264,7 +267,7 @@ std::string text_of(const Transferred& moved) {
   const double kib = static_cast<double>(moved.bytes) / 1024;
   std::snprintf(size.data(), size.size(), "%.4g %s", kib >= 1024 ? kib / 1024 : kib, kib >= 1024 ? "MiB" : "KiB");
   std::string ranks;
-  for (const int rank : moved.donors) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  for (const std::uint32_t rank : moved.donors) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   return say(size.data(), " from rank", moved.donors.size() == 1 ? " " : "s ", ranks, " in ",
              static_cast<int>(moved.seconds * 1000 + 0.5), " ms", moved.by_messages ? " by messages" : "");
 }
@@ -273,8 +276,7 @@ Transferred transfer_state(Session& session, std::span<const NamedBuffer> buffer
   const TimePoint begin = Clock::now();
   const Peer mine = this_rank(session, buffers, has_state);
   std::vector<Peer> peers;
-  for (const Row& row : gather(session, "peers", row_of(mine)))
-    peers.push_back(peer_in(row, static_cast<int>(peers.size())));
+  for (const Row& row : gather(session, "peers", row_of(mine))) peers.push_back(peer_in(row));
   const auto me = std::ranges::find(peers, mine.member, &Peer::member);
   const auto first = std::ranges::find(peers, true, &Peer::has_state);
   if (first == peers.end()) return {has_state, 0, {}, 0, false};
@@ -285,7 +287,7 @@ Transferred transfer_state(Session& session, std::span<const NamedBuffer> buffer
   if (!has_state) {
     const std::string difference = difference_of(buffers, first->table);
     if (!difference.empty()) {
-      throw std::invalid_argument(say("rank ", me->rank, ": the state of this rank differs from that of the ranks ",
+      throw std::invalid_argument(say("rank ", me->member, ": the state of this rank differs from that of the ranks ",
                                       "that it joins: ", difference, ". Give all ranks the same script, settings and ",
                                       "data"));
     }
@@ -298,7 +300,7 @@ Transferred transfer_state(Session& session, std::span<const NamedBuffer> buffer
     if (joiner.member != mine.member) continue;
     moved.is_complete = is_complete;
     moved.by_messages = turn.by_messages_used();
-    for (const Peer* donor : donors) moved.donors.push_back(donor->rank);
+    for (const Peer* donor : donors) moved.donors.push_back(donor->member);
     for (const NamedBuffer& buffer : buffers) moved.bytes += buffer.bytes;
     moved.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   }

@@ -28,7 +28,7 @@ struct NamedBuffer {
 struct Transferred {
   bool is_complete = false;  // this rank has the state. Not so: a donor was lost meanwhile, begin another transfer
   std::size_t bytes = 0;     // that this rank has got, as what follows: 0 at a donor
-  std::vector<int> donors;   // ranks
+  std::vector<std::uint32_t> donors;  // MemberIds: the numbers that horo run prints
   double seconds = 0;
   bool by_messages = false;  // the kernel did not let it read
 };

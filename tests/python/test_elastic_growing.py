@@ -41,3 +41,30 @@ def test_a_state_is_given_and_a_difference_is_refused(run_program, megabytes):
     ended = run_program("elastic_transfer", 4, deadline_s=TORCH_DEADLINE_S, arguments=[megabytes])
     for rank in ended[2:]:
         assert "MiB from ranks 0, 1 in " in rank.output
+
+
+def test_a_rank_joins_a_script_for_horovod(run_program):
+    addresses = " ".join(ranks.free_address() for _ in range(3))
+    ended = run_program("elastic_joined_horovod", 3, deadline_s=TORCH_DEADLINE_S, env={"ADDRESSES": addresses})
+    lines = [line.split() for rank in ended for line in rank.output.splitlines()]
+    for number in range(3):
+        samples = [int(one) for words in lines if words[:2] == ["step", str(number)] for one in words[3:]]
+        assert set(samples) == set(range(40)), number
+
+
+DONORS = {  # deaths: the members at the end; a rank without the state ends alone
+    (): [0, 1, 2, 3],
+    ("0:gather 2",): [1, 2, 3],
+    ("3:gather 2",): [0, 1, 2],
+    ("0:gather 2", "1:gather 4"): [],
+}
+
+
+@pytest.mark.parametrize("deaths", DONORS, ids=str)
+def test_deaths_during_a_transfer(deaths):
+    words = command(4, "elastic_donors", *deaths, deadline=TORCH_DEADLINE_S)
+    output, errors = run(words)
+    ends = re.findall(r"^\[\d\] end (\d) (\[.*\]) \d (.*)$", output, re.MULTILINE)
+    assert sorted(int(rank) for rank, *_ in ends) == DONORS[deaths], output + errors
+    assert all(members == str(DONORS[deaths]) for _, members, _ in ends) and len({total for *_, total in ends}) <= 1
+    assert len(re.findall("no rank that has the state is left", output)) == (2 if not DONORS[deaths] else 0)

@@ -18,8 +18,10 @@ MASK_BITS = 50
 PERIOD = 97  # of the values of growing_rank
 MOST_WRONG = 10
 OF_JOINER = "join.ready join.view start.connected start.agreed lane.reduced lane.committed border.released".split()
+OF_JOINER += "transfer.met transfer.may_read transfer.piece transfer.read".split()
 OF_MEMBER = "border.released border.drained border.left engine.view engine.settled engine.connected engine.agreed".split()
 OF_MEMBER += "engine.installed lane.data lane.reduced lane.delivered engine.released engine.freeze engine.stopped".split()
+OF_MEMBER += "transfer.met transfer.may_read transfer.read".split()
 
 LINE = re.compile(
     r"^\[(\d+)\] grown (\d+) hash (\w+) sum (\d+) members (\S+) step (\d+) ms border (\d+) ms$", re.MULTILINE

@@ -5,11 +5,27 @@ import threading
 import typing
 
 
-class Change(typing.NamedTuple):
-    """Ranks were lost, or have joined. `rank` and `size` are the present ones of this process, `old_rank` and
-    `old_size` those before. epoch: how often the ranks of the job have changed. lost: the ranks that are gone, by their
-    old numbers, ascending. joined: the ranks that are new, by their present numbers, ascending.
+class _Lost(typing.NamedTuple):
+    old_rank: int
+    rank: int
+    old_size: int
+    size: int
+    epoch: int
+    lost: tuple
+
+
+class Change(_Lost):
+    """Ranks were lost. `rank` and `size` are the present ones of this process, `old_rank` and `old_size` those before.
+    epoch: how often the ranks of the job have changed. lost: the ranks that are gone, by their old numbers, ascending.
+    joined: the ranks that are new, by their present numbers; none.
     """
+
+    __slots__ = ()
+    joined = ()
+
+
+class Growth(typing.NamedTuple):
+    """A Change in which ranks have joined, the last field, ascending. Others may have been lost."""
 
     old_rank: int
     rank: int
@@ -17,7 +33,7 @@ class Change(typing.NamedTuple):
     size: int
     epoch: int
     lost: tuple
-    joined: tuple = ()
+    joined: tuple
 
 
 class _Entry:
@@ -42,8 +58,8 @@ _thread = _Thread()
 
 
 def on_change(function):
-    """Calls function(change) with a Change when rank and size of this process have changed. Returns a function that
-    undoes this.
+    """Calls function(change) with a Change, or a Growth, when rank and size of this process have changed. Returns a
+    function that undoes this.
 
     The call comes from the thread whose wait for a collective has seen the change: after that wait, or at the end of
     the backward() or other horo call that it belongs to, when the results of this call are there. Functions are called

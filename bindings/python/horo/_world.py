@@ -62,4 +62,5 @@ class World:
         lost = tuple(rank for rank, member in enumerate(members) if member not in ids)
         joined = tuple(rank for rank, member in enumerate(ids) if member not in members)
         self.changed(new)
-        return _changes.Change(old.rank, new.rank, old.size, new.size, new.epoch, lost, joined)
+        change = old.rank, new.rank, old.size, new.size, new.epoch, lost
+        return _changes.Growth(*change, joined) if joined else _changes.Change(*change)

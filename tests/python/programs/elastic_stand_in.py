@@ -29,6 +29,7 @@ class StandIn:
         self.join_steps, self.steps = join_steps, lambda: 0
         self.worlds = 0 if self.me < FIRST else self.me - 1  # that this rank has been in, or will be in first
         self.synced = []
+        self.border = None
 
     def start(self):
         """init(). A rank that joins is alone at first."""
@@ -56,8 +57,9 @@ class StandIn:
         self.worlds += 1
         session = self._init()
         session.joins.update(joins)
-        self.border.session = self.border._census.session = session
-        self.border.open()
+        if self.border is not None:
+            self.border.session = self.border._census.session = session
+            self.border.open()
         return self.worlds
 
     def watch(self, state):

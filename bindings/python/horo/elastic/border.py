@@ -18,6 +18,7 @@ from horo._census import Census
 from horo._changes import held
 from horo.elastic import gathers
 from horo.elastic.fields import from_json, to_json
+from horo.errors import PeerLost
 
 
 class Changed(typing.NamedTuple):
@@ -115,11 +116,14 @@ class Border:
         return self.change_to(rows, step)
 
     def until_all_have_the_state(self, give, has_state, step):
-        """Calls give(rows) until each member has the state. has_state(): whether this rank has it. Returns the Rows."""
+        """Calls give(rows) until each member has the state. has_state(): whether this rank has it. Returns the Rows.
+        Raises PeerLost if all that had it are gone."""
         while True:
             rows = self.agree(has_state(), step)
             if all(row.has_state for row in rows):
                 return rows
+            if not any(row.has_state for row in rows):
+                raise PeerLost(f"rank {self.me} has joined, and no rank that has the state is left")
             give(rows)
 
     def change_to(self, rows, step, before=None):

@@ -18,4 +18,6 @@ def seed_all(seed, member, step):
     if numpy is not None:
         numpy.random.seed(number & 0xFFFFFFFF)
     if torch is not None:
-        torch.manual_seed(number >> 1)
+        torch.default_generator.manual_seed(number >> 1)  # torch.manual_seed() takes 0.1 ms
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(number >> 1)

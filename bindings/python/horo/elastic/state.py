@@ -73,6 +73,7 @@ class State:
         """The batches of a loader with a Sampler of this State, as the loader yields them: those that are left of the
         present pass. Has a length, so that tqdm may be around it. Ranks may join between two batches."""
         self._expect_border("batches()")
+        self._finish_batch()  # of a loop that a break has ended
         return Batches(self, loader)
 
     def on_change(self, function):

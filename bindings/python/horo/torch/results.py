@@ -19,7 +19,7 @@ class Results:
         if self.round.is_submitted and len(table) and table.commit is None:
             stream = self.declared.stream.number
             if session.census is not None and number == 0 and table.census is None:
-                table.census = session.census, *session.census.submit(stream)
+                table.census = session.census, *session.census.submit(stream, self.declared.common)
             table.commit = session.commit(number, stream)
 
     def _commit_abandoned(self):

@@ -1,5 +1,9 @@
 """State: what a function of elastic.run goes on with. All ranks commit it, and learn of changes, at the same call.
 
+Ranks that are ready to join come in at the end of commit() and check_host_updates(), when all ranks know of them: all
+end the epoch there, and a gather in the next one says which ranks are new. HostsUpdatedInterrupt follows on all ranks;
+a rank that has joined begins with what follows it: the reset callbacks, and sync().
+
 Ranks may see the loss of a rank one call apart. So commit() and check_host_updates() count the ranks in a collective:
 all ranks that are left get the same number, and either all of them raise HostsUpdatedInterrupt or none.
 """
@@ -11,8 +15,10 @@ import typing
 
 import torch
 
-from horo import _default, elastic
+from horo import _default, _growth, elastic
 from horo._specs import Sum
+from horo.elastic import gathers
+from horo.elastic.fields import from_json, to_json
 from horo.errors import HostsUpdatedInterrupt, Mismatch, PeerLost
 from horo.torch import ops
 from horo.torch.functions import allgather_object
@@ -33,6 +39,7 @@ class Agreed(typing.NamedTuple):
     updates: int  # REMOVED: ranks are gone since the last exchange, or a rank was told so; ADDED: a rank was told so
     goes_back: bool  # a rank has an exception of a loss that not all have gone back for
     is_same: bool  # all ranks that have none are at the same call
+    knows_joiners: bool  # a rank knows of ranks that are ready to join
 
 
 class State:
@@ -54,6 +61,7 @@ class State:
         self._restored_epoch = 0  # that in which this rank has gone back
         self._last_updated_timestamp = 0
         self._told = 0  # by on_hosts_updated()
+        self._knows_joiners = False  # all ranks have heard of ranks that are ready, in the last exchange
 
     def register_reset_callbacks(self, callbacks):
         """Functions without arguments, which are called on all ranks after each change of ranks."""
@@ -67,7 +75,7 @@ class State:
 
     def on_hosts_updated(self, timestamp, update_res):
         """The next commit() or check_host_updates() raises HostsUpdatedInterrupt. update_res: 1 hosts were removed, 2
-        added, 3 both. horo itself does not call this: it sees the ranks that are left."""
+        added, 3 both. horo itself does not call this: it sees which ranks there are."""
         if timestamp > self._last_updated_timestamp:
             self._last_updated_timestamp = timestamp
             self._told |= update_res
@@ -78,12 +86,13 @@ class State:
         updates = self._ask(COMMIT)
         self.save()
         self._commits += 1
-        _interrupt(updates)
+        _interrupt(updates | self._grow())
 
     def check_host_updates(self):
-        """Raises HostsUpdatedInterrupt, on all ranks, if one of them has seen a change of ranks. Blocks until all ranks
-        call it."""
-        _interrupt(self._ask(CHECK))
+        """Raises HostsUpdatedInterrupt, on all ranks, if one of them has seen a change of ranks, or if ranks have
+        joined in this call. Blocks until all ranks call it."""
+        updates = self._ask(CHECK)
+        _interrupt(updates | self._grow())
 
     def save(self):
         """Keeps the present state in memory."""
@@ -100,6 +109,32 @@ class State:
     def reset(self):
         """The ranks have changed."""
 
+    def _terms(self):
+        """Lines name=value that a rank which joins must have, too."""
+        return [f"state={type(self).__name__}"]
+
+    def _grow(self):
+        """If ranks are ready, they join here. Returns the updates."""
+        if not self._knows_joiners:
+            return 0
+        self._knows_joiners = False
+        _default.session().grow()
+        return self._meet(True)
+
+    def _meet(self, has_state):
+        """After a growth, also on the ranks that have joined: which ranks there are, and how many commits the state
+        has. Returns the updates."""
+        session = _default.session()
+        mine = [has_state, _growth.growths_of(session), self._commits]
+        rows = [from_json(row) for row in gathers.gather(session, "members of elastic.State", to_json(mine))]
+        survivors = sum(one for one, *_ in rows)
+        removed, added = has_state and survivors < (self._size or 0), survivors < len(rows)
+        if added:
+            _growth.count_growth(session, 1 + max(growths for _, growths, _ in rows))
+        self._size, self._restored_size = len(rows), math.inf
+        self._commits = max(commits for one, _, commits in rows if one or not survivors)
+        return REMOVED * removed | ADDED * added
+
     def _ask(self, call):
         """The updates that all ranks have agreed on. Raises GoBack if another rank needs the last commit, and Mismatch
         if ranks are at different calls."""
@@ -110,6 +145,7 @@ class State:
             raise GoBack("another rank has lost a call with a rank that is gone: all go back to the last commit")
         if not agreed.is_same:
             raise Mismatch(_differences(allgather_object(mine, name="elastic.State.calls")))
+        self._knows_joiners = agreed.knows_joiners
         return agreed.updates
 
     def goes_back(self, error):
@@ -128,10 +164,11 @@ class State:
         numbers of n ranks are equal if n times the sum of their squares is the square of their sum."""
         is_lost = call is None
         number = 0 if is_lost else call[0] + len(CALLS) * (call[1] % COMMITS)
-        mine = [1, self._told & REMOVED, self._told & ADDED, is_lost, number, number**2]
+        knows = bool(_default.session().joiners())
+        mine = [1, self._told & REMOVED, self._told & ADDED, is_lost, number, number**2, knows]
         sums = torch.tensor(mine, dtype=torch.int64, device="cpu")
         ops.allreduce_(sums, op=Sum, name="elastic.State")
-        size, removed, added, lost, total, squares = sums.tolist()
+        size, removed, added, lost, total, squares, knows = sums.tolist()
         is_elastic = _default.session().topology.min_size > 0  # else a rank that is missing has joined
         removed = removed > 0 or (is_elastic and size < (self._size or 0))
         goes_back = lost > 0 and size < self._restored_size
@@ -139,7 +176,7 @@ class State:
             self._restored_size = size
         self._size, self._told = size, 0
         updates = REMOVED * removed | ADDED * (added > 0)
-        return Agreed(updates, goes_back, (size - lost) * squares == total**2)
+        return Agreed(updates, goes_back, (size - lost) * squares == total**2, knows > 0)
 
 
 def _interrupt(updates):

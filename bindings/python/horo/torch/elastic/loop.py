@@ -1,4 +1,4 @@
-"""run: calls a function again when ranks are lost."""
+"""run: calls a function again when ranks are lost or have joined."""
 
 import functools
 import os
@@ -39,14 +39,20 @@ def run_horovods(func, reset, state, args, kwargs):
             f"{getattr(func, '__name__', func)}(), a function of elastic.run, got {type(state).__name__} as its first "
             "argument; expected an elastic State, such as elastic.State(model=model, optimizer=optimizer)"
         )
-    _default.session()
-    return _run(functools.partial(func, state, *args, **kwargs), reset, state)
+    session, terms = _default.session(), "\n".join(state._terms())
+    has_joined = session.is_joiner
+    if has_joined:
+        session = _default.join(terms)
+    session.can_grow(terms)
+    return _run(functools.partial(func, state, *args, **kwargs), reset, state, has_joined)
 
 
-def _run(train, reset, state):
-    limit, resets = _limit(), 0
+def _run(train, reset, state, has_joined):
+    """has_joined: the other ranks are behind a HostsUpdatedInterrupt, and so is this one."""
+    limit, resets = _limit(), -1 if has_joined else 0
     state.save()
-    has_changed, is_synced = bool(state._ask(START)), False
+    has_changed = bool(state._meet(False) if has_joined else state._ask(START))
+    is_synced = False
     while True:
         if has_changed:
             resets += 1
@@ -60,6 +66,9 @@ def _run(train, reset, state):
             if not is_synced and not _sync(state):
                 has_changed = True
                 continue
+            if has_joined:
+                has_joined = False
+                _default.session().synced("the state of rank 0 by State.sync()")
             return train()
         except HostsUpdatedInterrupt as interrupt:
             has_changed, is_synced = True, interrupt.skip_sync

@@ -6,6 +6,7 @@ import functools
 import torch
 
 from horo import _default
+from horo.elastic.fields import Options, adapter_of
 from horo.torch.elastic.base import ObjectState
 from horo.torch.elastic.sampler import ElasticSampler
 from horo.torch.functions import (
@@ -158,7 +159,20 @@ class TorchState(ObjectState):
             handler.reset()
         super().reset()
 
+    def _terms(self):
+        options = Options()
+        values = {name: handler.value for name, handler in self._handlers.items()}
+        models = [adapter_of(name, one, options) for name, one in values.items() if isinstance(one, torch.nn.Module)]
+        rows = [row for model in models for row in model.terms()]
+        rows += [(name, _class_of(value)) for name, value in values.items()]
+        return [*super()._terms(), *(f"state.{name}={text}" for name, text in rows)]
+
     def __setattr__(self, name, value):
         if name in self.__dict__.get("_handlers", ()):
             self._handlers[name].set_value(value)
         super().__setattr__(name, value)
+
+
+def _class_of(value):
+    """The user's class of a value, under that of a DistributedOptimizer."""
+    return next(kind.__name__ for kind in type(value).__mro__ if not kind.__module__.startswith("horo.torch.optimizer"))

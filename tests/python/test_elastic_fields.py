@@ -1,0 +1,244 @@
+"""horo.elastic.State: fields by type, what is refused, and the loop with a session that never grows."""
+
+import collections
+import re
+
+import numpy
+import pytest
+import torch
+from elastic_ranks import OneProcessBorder
+from torch.utils.data import DataLoader, Dataset
+
+import horo
+import horo.torch
+import horovod.torch
+from horo import _default
+from horo.elastic import Sampler, State, rest, sharded
+from horo.elastic.fields import from_json, to_json
+
+
+def fields_of(**values):
+    return State(**values, seed=False)
+
+
+def give(donor, joiner):
+    """The fields of one State to another one, as at a growth."""
+    donor._border = OneProcessBorder(None, (0,), 0)
+    fields = donor._fields()
+    told = from_json(to_json(donor._rest(fields)))
+    sources = {name: tensor for field in fields for name, tensor, _ in field.horo_state()}
+    made = joiner._fields()
+    for field in made:
+        for name, tensor in field.prepare(told["fields"][field.name]):
+            with torch.no_grad():
+                tensor[...] = sources[name]
+    joiner._take(made, told)
+
+
+def trained(seed):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    optimizer = torch.optim.AdamW([{"params": model[1].parameters()}, {"params": model[0].parameters()}], lr=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    averaged = torch.optim.swa_utils.AveragedModel(model)
+    for _ in range(seed):
+        model(torch.randn(5, 3)).square().mean().backward()
+        optimizer.step()
+        schedule.step()
+        averaged.update_parameters(model)
+    return {"model": model, "optimizer": optimizer, "schedule": schedule, "averaged": averaged}
+
+
+def test_a_joining_state_has_equal_bits():
+    values = {"number": numpy.arange(3.0), "tensor": torch.ones(2, 2), "best": 0.5, "log": [1, {"a": (2, None)}]}
+    donor = fields_of(**trained(3), **values, sampler=Sampler(10))
+    mine = {"number": numpy.zeros(3), "tensor": torch.zeros(2, 2), "best": None, "log": "nothing"}
+    joiner = fields_of(**trained(0), **mine, sampler=Sampler(10))
+    assert not joiner.optimizer.state_dict()["state"] and donor.terms() == joiner.terms()
+    array = joiner.number
+    donor.sampler.load_state_dict({"pass": 2, "cursor": 4, "again": [[1, 2]]})
+    give(donor, joiner)
+    for name in ("model", "averaged"):
+        one, other = getattr(donor, name).state_dict(), getattr(joiner, name).state_dict()
+        assert all(torch.equal(value, other[key]) for key, value in one.items())
+    one, other = donor.optimizer.state_dict(), joiner.optimizer.state_dict()
+    assert one["param_groups"] == other["param_groups"] and one["state"].keys() == other["state"].keys()
+    assert all(torch.equal(entry[key], other["state"][i][key]) for i, entry in one["state"].items() for key in entry)
+    assert donor.schedule.state_dict() == joiner.schedule.state_dict()
+    assert joiner.number is array and array.tolist() == [0, 1, 2] and joiner.tensor.sum() == 4
+    assert (joiner.best, joiner.log) == (0.5, [1, {"a": (2, None)}])
+    assert joiner.sampler.state_dict() == {"pass": 2, "cursor": 4, "again": [[1, 2]]}
+
+
+def test_tensors_have_the_names_of_torchs_flattened_state():
+    state = fields_of(**trained(1))
+    names = {name for field in state._fields() for name, *_ in field.horo_state()}
+    assert {"model.0.weight", "model.1.running_mean", "optimizer.state.0.weight.exp_avg"} <= names
+    assert "averaged.module.0.weight" in names
+
+
+VALUES = [
+    None, True, 3, -0.0, float("inf"), "text", [1, [2]], (1, (2.5,)), {"a": 1, 2: "b"}, {"~tensor": 3}, b"\x00\xff",
+    {1, 2}, frozenset("a"), 1 + 2j, collections.OrderedDict(b=1, a=2), numpy.float32(0.1), numpy.int64(7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_come_back_from_json_as_they_were(value):
+    back = rest.decode(from_json(to_json(rest.Encoder("field").encode(value))), [])
+    assert back == value and type(back) is type(value) and str(back) == str(value)
+
+
+def test_what_cannot_be_given_is_refused_by_name():
+    with pytest.raises(TypeError, match=r"the field 'thing' at a\.0 is a builtins\.object, which cannot be given"):
+        State(thing={"a": [object()]})
+    with pytest.raises(TypeError, match="expected names: State"):
+        State(torch.nn.Linear(1, 1))
+    with pytest.raises(ValueError, match="State has this name itself"):
+        State(batches=3)
+    with pytest.raises(ValueError, match="buffers='sum'"):
+        State(buffers="sum")
+    with pytest.raises(AttributeError, match="no field 'worst'"):
+        State(best=1).worst = 3
+
+
+class Own:
+    def __init__(self, kind):
+        self.kind, self.tensor = kind, torch.arange(3)
+
+    def horo_state(self):
+        yield "part", self.tensor, self.kind
+
+
+def test_an_object_with_horo_state_yields_tensors_of_three_kinds():
+    assert State(own=Own("replicated")).terms()[0] == "state.own.part=int64[3]"
+    assert "own.part" not in "".join(State(own=Own("per rank")).terms())
+    with pytest.raises(ValueError, match="own.part is sharded"):
+        State(own=Own(sharded((6,), [(0, 3)])))
+    with pytest.raises(TypeError, match="expected a tensor that is 'replicated'"):
+        State(own=Own("copied"))
+
+
+def test_trust_pickles():
+    assert from_json(to_json(rest.Encoder("f", True).encode(range(3))))["~pickle"]
+    with pytest.raises(ValueError, match="expected State\\(trust=True\\)"):
+        rest.decode(rest.Encoder("f", True).encode(range(3)), [])
+    assert rest.decode(rest.Encoder("f", True).encode(range(3)), [], True) == range(3)
+
+
+def test_all_names_are_reachable():
+    assert horo.elastic.Sampler is horo.torch.elastic.Sampler
+    assert isinstance(horo.torch.elastic.State(best=1), horo.elastic.State)
+    assert isinstance(horo.elastic.State(bcast_object=None, get_rank=None), horo.torch.elastic.State)
+    assert horovod.torch.elastic.State is horo.torch.elastic.State
+
+
+class Squares(Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return index * index
+
+
+@pytest.fixture
+def alone():
+    horo.init()
+    yield _default.session()
+    horo.shutdown()
+
+
+@pytest.mark.parametrize("run", [horo.elastic.run, horo.torch.elastic.run])
+def test_the_same_script_runs_alone(alone, run):
+    sampler = Sampler(10, batch_size=4)
+    loader = DataLoader(Squares(), batch_sampler=sampler)
+    state = State(sampler=sampler, steps=0)
+    found = []
+
+    @run
+    def train(state, word):
+        for number in state.passes(3):
+            batches = state.batches(loader)
+            assert len(batches) == len(loader) == 3
+            for batch in batches:
+                state.steps += 1
+                found.append((number, *batch.tolist()))
+        return word
+
+    assert train(state, "word") == "word" and state.steps == 9
+    for number in range(3):
+        assert sorted(one for row in found if row[0] == number for one in row[1:]) == [i * i for i in range(10)]
+
+
+def test_a_pass_goes_on_after_a_break(alone):
+    sampler = Sampler(10, batch_size=4)
+    loader, state, found = DataLoader(Squares(), batch_sampler=sampler), State(sampler=sampler), []
+
+    @horo.elastic.run
+    def train(state):
+        for _ in state.passes(1):
+            for batch in state.batches(loader):
+                found.extend(batch.tolist())
+                break
+            assert len(state.batches(loader)) == 2
+            found.extend(one for batch in state.batches(loader) for one in batch.tolist())
+
+    train(state)
+    assert sorted(found) == [i * i for i in range(10)]
+
+
+def test_draws_of_a_step_follow_from_seed_member_and_step(alone):
+    def draws(steps_before):
+        sampler = Sampler(4, batch_size=1, seed=5)
+        state, found = State(sampler=sampler), []
+
+        @horo.elastic.run
+        def train(state):
+            state._step = steps_before
+            for _ in state.batches(DataLoader(Squares(), batch_sampler=sampler)):
+                found.append((torch.rand(()).item(), numpy.random.rand()))
+
+        train(state)
+        return found
+
+    assert draws(0)[2:] == draws(2)[:2] and len(set(draws(0))) == 4
+
+
+@pytest.mark.parametrize(
+    "loader, text",
+    [
+        (DataLoader(Squares()), "whose batch_sampler is a BatchSampler; expected DataLoader"),
+        ([1, 2], r"a list is no DataLoader.* \(it has: sampler\)"),
+        (DataLoader(Squares(), batch_sampler=Sampler(10)), "the loader's Sampler is no field of the State"),
+    ],
+)
+def test_another_loader_is_refused(alone, loader, text):
+    state = State(sampler=Sampler(10))
+    with pytest.raises((TypeError, ValueError), match=text):
+        horo.elastic.run(lambda state: list(state.batches(loader)))(state)
+
+
+def test_loops_outside_of_run_are_refused():
+    with pytest.raises(RuntimeError, match="expected in a function of horo.elastic.run"):
+        next(State(best=1).passes(3))
+
+
+def test_an_exception_of_the_script_is_raised_as_it_is(alone):
+    def train(state):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        horo.elastic.run(train)(State(best=1))
+    assert alone.census is None
+
+
+def test_a_difference_of_the_state_is_named():
+    from horo.elastic.transfer import cut, difference_of
+
+    table = [["a", "float32[3]", 12], ["b", "int64[]", 8]]
+    assert difference_of(table, table) == ""
+    assert difference_of(table[:1], table) == "b is missing here and int64[] there"
+    assert difference_of([["a", "float32[4]", 16], table[1]], table) == "a is float32[4] here and float32[3] there"
+    assert re.match("c is .* and missing there", difference_of([["c", "int8[1]", 1]], table))
+    pieces = cut([5 << 20, 0, 3])
+    assert [sum(part[2] for part in piece) for piece in pieces] == [2 << 20, 2 << 20, (1 << 20) + 3]
