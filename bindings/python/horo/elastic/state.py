@@ -10,7 +10,6 @@ from horo.elastic.fields import Options, adapter_of
 from horo.elastic.giving import Giving
 from horo.elastic.sampler import Sampler
 
-TERMS_BYTES = 1 << 20  # of terms(), with those that the session adds
 _OUTSIDE = "State.{}: expected in a function of horo.elastic.run, which gets the state as its first argument"
 
 
