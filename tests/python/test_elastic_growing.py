@@ -73,3 +73,12 @@ def test_deaths_during_a_transfer(deaths):
     assert sorted(int(rank) for rank, *_ in ends) == DONORS[deaths], output + errors
     assert all(members == str(DONORS[deaths]) for _, members, _ in ends) and len({total for *_, total in ends}) <= 1
     assert len(re.findall("no rank that has the state is left", output)) == (2 if not DONORS[deaths] else 0)
+
+
+def test_other_numbers_of_batches_raise_on_all_ranks_and_scripts_without_rounds_deal_again():
+    output, errors = run(command(2, "elastic_uneven", deadline=TORCH_DEADLINE_S))
+    caught = re.findall(r"caught (\d) \d horo.elastic: ranks are at different batches", output)
+    assert sorted(caught) == ["0", "1"], output + errors
+    batches = [line.split() for line in re.findall(r"^\[\d\] batch (.*)$", output, re.MULTILINE)]
+    used = [int(one) for me, number, _, *indices in batches for one in indices if (me, number) != ("1", "2")]
+    assert sorted(used) == list(range(20)), batches
