@@ -54,10 +54,10 @@ def _train(function, state, session):
     terms = text_of(state.terms())
     if session.is_joiner:
         session = _default.join(terms)
-        border = Border(session)
+        border = Border(session, state._gradients)
         state._join(border)
     else:
-        border = Border(session)
+        border = Border(session, state._gradients)
         state._begin(border)
     if border.is_elastic:
         session.can_grow(terms)

@@ -106,6 +106,11 @@ class State:
         options = Options(self._trust)
         return [adapter_of(name, getattr(self, name), options) for name in self._names]
 
+    def _gradients(self):
+        """The Gradients of the fields that are DistributedOptimizers of the world."""
+        found = (getattr(getattr(self, name), "_horo_gradients", None) for name in self._names)
+        return [one for one in found if one is not None and one.declared.number == 0 and one.is_active()]
+
     def _samplers(self):
         """[(name, Sampler)]"""
         pairs = ((name, getattr(self, name)) for name in self._names)
