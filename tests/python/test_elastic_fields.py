@@ -242,3 +242,11 @@ def test_a_difference_of_the_state_is_named():
     assert re.match("c is .* and missing there", difference_of([["c", "int8[1]", 1]], table))
     pieces = cut([5 << 20, 0, 3])
     assert [sum(part[2] for part in piece) for piece in pieces] == [2 << 20, 2 << 20, (1 << 20) + 3]
+
+
+def test_very_long_terms_become_a_hash():
+    from horo.elastic.loop import text_of
+
+    assert text_of(["a=1", "b=2"]) == "a=1\nb=2"
+    lines = [f"state.a{number}=float32[3]" for number in range(40000)]
+    assert text_of(lines).startswith("state=sha256 ") and text_of(lines) != text_of(lines[:-1])

@@ -8,22 +8,25 @@ import ranks
 from test_elastic import TORCH_DEADLINE_S, command, run
 
 SAMPLES, PASSES = 53, 3
-DEATHS = ("1:2:before", "3:9:after", "2:1:evaluation")
+DEATHS = {  # rank:step:place, and the changes that all ranks have seen
+    ("1:2:before", "3:9:after", "2:1:evaluation"): [[[1], [], 4, 3], [[3], [], 3, 2], [[2], [], 2, 1]],
+    ("1:6:before",): [[[1], [], 4, 3]],  # leaves two samples to three ranks: one gets a copy that does not count
+}
 
 
-def test_each_sample_counts_once_per_pass_when_ranks_die():
-    words = command(4, "elastic_growing", *DEATHS, deadline=TORCH_DEADLINE_S)
-    output, errors = run(words)
-    assert errors.count(" died ") == 3, errors
+@pytest.mark.parametrize("deaths", DEATHS, ids=str)
+def test_each_sample_counts_once_per_pass_when_ranks_die(deaths):
+    output, errors = run(command(4, "elastic_growing", *deaths, deadline=TORCH_DEADLINE_S))
+    assert errors.count(" died ") == len(deaths), errors
     passes, contributors = [[] for _ in range(PASSES)], {}
     for line in re.findall(r"^\[\d\] step (.*)$", output, re.MULTILINE):
         number, step, rank, indices, ids = line.split(" ", 4)
         assert contributors.setdefault(step, ids) == ids
-        assert int(rank) in ast.literal_eval(ids)
-        passes[int(number)] += map(int, indices.split(","))
+        passes[int(number)] += map(int, indices.split(",") if int(rank) in ast.literal_eval(ids) else ())
     assert [sorted(indices) for indices in passes] == [list(range(SAMPLES))] * PASSES
-    (end,) = re.findall(r"^\[\d\] end \d+ (\[.*\]) ", output, re.MULTILINE)
-    assert ast.literal_eval(end) == [[[1], [], 4, 3], [[3], [], 3, 2], [[2], [], 2, 1]]
+    ends = re.findall(r"^\[\d\] end (\d+ .*)$", output, re.MULTILINE)
+    assert len(ends) == 4 - len(deaths) and len(set(ends)) == 1, ends
+    assert str(DEATHS[deaths]) in ends[0]
 
 
 def test_ranks_that_join_have_equal_bits(run_program):
@@ -68,3 +71,12 @@ def test_deaths_during_a_transfer(deaths):
     assert sorted(int(rank) for rank, *_ in ends) == DONORS[deaths], output + errors
     assert all(members == str(DONORS[deaths]) for _, members, _ in ends) and len({total for *_, total in ends}) <= 1
     assert len(re.findall("no rank that has the state is left", output)) == (2 if not DONORS[deaths] else 0)
+
+
+def test_other_numbers_of_batches_raise_on_all_ranks_and_scripts_without_rounds_deal_again():
+    output, errors = run(command(2, "elastic_uneven", deadline=TORCH_DEADLINE_S))
+    caught = re.findall(r"caught (\d) \d horo.elastic: ranks are at different batches", output)
+    assert sorted(caught) == ["0", "1"], output + errors
+    batches = [line.split() for line in re.findall(r"^\[\d\] batch (.*)$", output, re.MULTILINE)]
+    used = [int(one) for me, number, _, *indices in batches for one in indices if (me, number) != ("1", "2")]
+    assert sorted(used) == list(range(20)), batches

@@ -1,7 +1,7 @@
 """Border: the place between two batches at which ranks may join, and what all ranks know there.
 
-In an elastic job the members of the last round are known by its Census, without an exchange. A script without a
-DistributedOptimizer of the world has no Census: then the ranks exchange its words at the border, which costs one small
+In an elastic job the members of the last round are known by its Census, without an exchange. A State without a
+DistributedOptimizer may have no rounds: then the ranks exchange the words at the border, which costs one small
 all_reduce. While gradients are only accumulated, no round has ended: there is no border. So no rank waits at a border
 for a rank that comes later than its round. In a static job, and alone, a border does nothing.
 
@@ -9,7 +9,6 @@ If a rank has told of joiners, all ranks end the epoch together, and one all_gat
 there are and which of them have the state. That is repeated until all of them have it: a member may die meanwhile.
 """
 
-import sys
 import time
 import typing
 
@@ -46,8 +45,10 @@ class Row(typing.NamedTuple):
 class Border:
     """The agreement of one rank with the others. One thread uses it. Blocks only where its methods say so."""
 
-    def __init__(self, session):
-        self.session = session
+    def __init__(self, session, gradients=list):
+        """gradients(): the Gradients of the DistributedOptimizers of the world that the State has as fields: the same
+        ones on all ranks, which those that live in the process may not be."""
+        self.session, self._gradients = session, gradients
         self.members = tuple(session.world.members)
         self.me = self.members[session.topology.rank]
         self.is_elastic = session.is_elastic
@@ -75,7 +76,7 @@ class Border:
                 self._census.found = []
             self._is_open = True
         if not counts:
-            for gradients in _of_the_world():
+            for gradients in self._gradients():
                 gradients.round.is_absent = True
 
     def settle(self, is_end=False):
@@ -85,13 +86,15 @@ class Border:
         if self._census is None:
             return self.members, False
         if is_end or not self._census.found:
-            if not is_end and _has_rounds():
+            if not is_end and self._gradients():
                 return None, False
             self._census.exchange()
         found, self._census.found = self._census.found, []
         self._is_open = False
         contributors = frozenset().union(*(one.contributors for one in found))
-        return contributors, any(one.knows_joiners for one in found) and not _accumulates()
+        may_join = any(one.knows_joiners for one in found)
+        # A rank that joins would not have the gradients that were added up and that no round has reduced.
+        return contributors, may_join and not any(one.round.is_dirty for one in self._gradients())
 
     def lose(self, gone, step):
         """These members are gone, on all ranks alike. Returns the Changed."""
@@ -137,19 +140,3 @@ class Border:
             _growth.count_growth(self.session, 1 + max(row.growths for row in rows))
         self._begin()
         return Changed(lost, joined, len(before), len(self.members), self.members.index(self.me), step)
-
-
-def _of_the_world():
-    """The Gradients of the DistributedOptimizers of the world."""
-    rounds = sys.modules.get("horo.torch.rounds")
-    return [] if rounds is None else [one for one in rounds.living() if one.declared.number == 0]
-
-
-def _has_rounds():
-    """Whether a DistributedOptimizer of the world lives, on all ranks alike."""
-    return any(one.is_active() for one in _of_the_world())
-
-
-def _accumulates():
-    """Whether gradients were added up that no round has reduced: a rank that joins would not have them."""
-    return any(one.round.is_dirty for one in _of_the_world())

@@ -1,11 +1,14 @@
 """run: calls a function of a State, on ranks that were there from the start and on those that join later."""
 
 import functools
+import hashlib
 
 from horo import _default
 from horo.elastic.border import Border
 from horo.elastic.state import State
 from horo.errors import PeerLost
+
+TERMS_BYTES = 1 << 19  # half of what a message of a member may have: the session adds its settings
 
 
 def run(func):
@@ -37,14 +40,24 @@ def train(function, state):
                 raise
 
 
+def text_of(terms):
+    """The lines of terms() in at most TERMS_BYTES: of a State with very many tensors, a hash of them. Then a difference
+    is named by the transfer, which compares them again."""
+    text = "\n".join(terms)
+    if len(text.encode()) <= TERMS_BYTES:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"state=sha256 {digest} of {len(terms)} lines"
+
+
 def _train(function, state, session):
-    terms = "\n".join(state.terms())
+    terms = text_of(state.terms())
     if session.is_joiner:
         session = _default.join(terms)
-        border = Border(session)
+        border = Border(session, state._gradients)
         state._join(border)
     else:
-        border = Border(session)
+        border = Border(session, state._gradients)
         state._begin(border)
     if border.is_elastic:
         session.can_grow(terms)

@@ -10,7 +10,6 @@ from horo.elastic.fields import Options, adapter_of
 from horo.elastic.giving import Giving
 from horo.elastic.sampler import Sampler
 
-TERMS_BYTES = 1 << 20  # of terms(), with those that the session adds
 _OUTSIDE = "State.{}: expected in a function of horo.elastic.run, which gets the state as its first argument"
 
 
@@ -106,6 +105,11 @@ class State:
     def _fields(self):
         options = Options(self._trust)
         return [adapter_of(name, getattr(self, name), options) for name in self._names]
+
+    def _gradients(self):
+        """The Gradients of the fields that are DistributedOptimizers of the world."""
+        found = (getattr(getattr(self, name), "_horo_gradients", None) for name in self._names)
+        return [one for one in found if one is not None and one.declared.number == 0 and one.is_active()]
 
     def _samplers(self):
         """[(name, Sampler)]"""
