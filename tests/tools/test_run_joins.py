@@ -253,3 +253,32 @@ def test_a_wrong_resize_is_refused():
         assert done.returncode in (1, 2) and text in done.stderr, (words, done.stderr)
     done = horo("run", "-n", 1, "--min-np", 1, "--restarts", "1", "--nnodes", 2, "--node-rank", 0, "true")
     assert done.returncode == 2
+
+
+def test_an_evicted_rank_keeps_its_slot_until_its_process_ends(tmp_path):
+    program = """
+if member.joins:
+    member.join()
+    make('joined')
+    member.leave()
+    sys.exit()
+member.can_grow()
+if rank == 1:
+    print(f'pid={os.getpid()}', flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    member.text(EVICTED)
+    sys.exit(1)
+while member.view()[0] != [0]: pass
+print('alone', flush=True)
+member.grow_until([0, 2])
+wait_for('joined')
+member.leave()
+"""
+    job = start(2, program, ("--evict-after", "0.3"), env={"FOLDER": str(tmp_path)})
+    lines = sorted(job.stdout.readline() for _ in range(2))
+    assert lines[0] == "[0] alone\n"
+    state = json.loads(horo("status", "--json", job.pid).stdout)["jobs"][0]
+    assert [one["state"] for one in state["members"]] == ["running", "evicted"]
+    subprocess.run(["kill", "-CONT", str(pids_in(lines[1])[0])], check=True)
+    _, errors = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == 0 and "rank 2 is started in the place of rank 1" in errors, errors
