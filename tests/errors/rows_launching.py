@@ -78,6 +78,18 @@ def restarts(run):
     return refused(run, ["--nproc-per-node", "2", "--max-restarts", "3", "true"])
 
 
+@by_command(
+    SECTION,
+    "A resize of a job that has ended",
+    where="`horo resize`, exit code 1",
+    do="`horo status` shows the running jobs",
+)
+def resize_of_no_job(run):
+    done = run([run.horo, "resize", "4", "4194303"])
+    assert done.returncode == 1, done
+    return done.stderr
+
+
 @by_command(SECTION, "A wrong setting", where=REFUSED, do="docs/settings.md lists the values of each")
 def wrong_setting(run):
     return refused(run, ["-n", "2", "-x", "HORO_TRANSPORT=smh", "true"])
