@@ -264,8 +264,14 @@ Peer this_rank(Session& session, std::span<const NamedBuffer> buffers, bool has_
 
 std::string text_of(const Transferred& moved) {
   std::array<char, 64> size{};
-  const double kib = static_cast<double>(moved.bytes) / 1024;
-  std::snprintf(size.data(), size.size(), "%.4g %s", kib >= 1024 ? kib / 1024 : kib, kib >= 1024 ? "MiB" : "KiB");
+  double number = static_cast<double>(moved.bytes);
+  const char* unit = "bytes";
+  for (const char* larger : {"KiB", "MiB", "GiB"}) {
+    if (number < 1024) break;
+    number /= 1024;
+    unit = larger;
+  }
+  std::snprintf(size.data(), size.size(), "%.4g %s", number, unit);
   std::string ranks;
   for (const std::uint32_t rank : moved.donors) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   return say(size.data(), " from rank", moved.donors.size() == 1 ? " " : "s ", ranks, " in ",
