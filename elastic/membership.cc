@@ -34,6 +34,7 @@ std::vector<MembershipAction> JobMembership::on(const MembershipEvent& event, Ti
 std::vector<MembershipAction> JobMembership::conclude() {
   if (!end_) {
     if (closing_ && (!closing_->is_border || now_ >= border_until_)) ask_to_freeze();
+    refuse_first_ranks();
     judge_silence();
     decide();
     tell_running();

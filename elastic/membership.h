@@ -214,7 +214,8 @@ class JobMembership {
   void refuse_joiner(MemberId id, const std::string& why);
   void compare_terms();
   void tell_grow();
-  void add_joiners(View& view);
+  void refuse_first_ranks();
+  void add_joiners(View& view) const;
   void tell_begin(const View& view);
   bool drop_silent_joiner(const std::vector<MemberId>& members, const std::vector<MemberId>& silent);
   void drop_useless_joiners();

@@ -60,6 +60,17 @@ void JobMembership::compare_terms() {
   for (const auto& [id, difference] : joiners_.compare_with(here().front())) refuse_joiner(id, difference);
 }
 
+// They would be rank 0 without the state.
+void JobMembership::refuse_first_ranks() {
+  if (config_.max_members == 0) return;
+  const auto first =
+      std::find_if(view_.begin(), view_.end(), [this](MemberId id) { return is_here(id) && has_state(id); });
+  if (first == view_.end()) return;
+  for (const MemberId id : joiners_.outside()) {
+    if (id < *first) refuse_joiner(id, "all ranks that were started before it are lost");
+  }
+}
+
 bool JobMembership::can_grow() const {
   if (config_.max_members == 0 || is_over() || left_in_order() > 0) return false;
   const auto is_drained = [](const Member& member) { return member.is_drained; };
@@ -94,19 +105,14 @@ void JobMembership::open_border() {
 }
 
 // Those that go on have left the last epoch at one place: others can begin there with them. If only some have, each
-// request for the growth runs again. One that was started before all of them would be rank 0 without the state.
-void JobMembership::add_joiners(View& view) {
+// request for the growth runs again.
+void JobMembership::add_joiners(View& view) const {
   view.at_border =
       std::all_of(view.members.begin(), view.members.end(), [this](MemberId id) { return at(id).frozen->at_border; });
   if (!view.at_border || !can_grow()) return;
   view.sets = at(view.members.front()).frozen->sets;
-  const MemberId oldest = view.members.front();
   for (const MemberId id : joiners_.candidates(silences_)) {
     if (view.members.size() >= static_cast<std::size_t>(config_.max_members)) break;
-    if (id < oldest) {
-      refuse_joiner(id, "all ranks that were started before it are lost");
-      continue;
-    }
     view.members.push_back(id);
     view.joined.push_back(id);
     view.cards[id] = joiners_.card_of(id);

@@ -198,6 +198,20 @@ TEST_F(ElasticJoins, ALaterProcessMayJoinBeforeAnEarlierOne) {
   EXPECT_EQ(job.membership.members(), (std::vector<MemberId>{0, 1, 2, 3, 4}));
 }
 
+TEST_F(ElasticJoins, AProcessThatWouldBeRankZeroWithoutTheStateIsRefused) {
+  job.started(3);
+  job.started(4);
+  ready(job, 4);
+  job.after(2s);
+  at_border(job, {0, 1, 2}, 0);
+  job.installed({0, 1, 2, 4}, 1);
+  job.sent(4, Synced{1, ""});
+  for (const MemberId id : {0, 1, 2}) job.died(id);
+  EXPECT_EQ(job.got<Evicted>(3).at(0).reason, "rank 3 cannot join: all ranks that were started before it are lost");
+  job.froze(4, 1);
+  EXPECT_EQ(job.membership.members(), std::vector<MemberId>{4});
+}
+
 TEST_F(ElasticJoins, AMissedJoinerGoesAtOnceAndNoLinkIsCounted) {
   for (MemberId id = 3; id < 7; ++id) {
     join(job, id);

@@ -46,7 +46,7 @@ void RunChecker::violate(const std::string& text) {
 }
 
 bool RunChecker::takes_part(MemberId member, std::uint32_t lane, const RoundPlan& round) const {
-  return has(scenario_.lanes[lane].set, member) && round.absent != member;
+  return has(scenario_.lanes[lane].set, member) && !has(round.absent, member);
 }
 
 // ---- Deliveries.
@@ -120,7 +120,7 @@ void RunChecker::fail_lane(MemberId member, std::uint32_t lane) {
   for (std::size_t i = 0; i < scenario_.lanes[lane].streams.size(); ++i) {
     const auto& stream = scenario_.lanes[lane].streams[i];
     std::uint32_t next = next_[member][lane][i];
-    while (next > 0 && stream[next - 1].absent) --next;  // the rounds that all members of the lane have
+    while (next > 0 && stream[next - 1].absent != 0) --next;  // the rounds that all members of the lane have
     rounds.push_back(next);
   }
   const auto [found, is_first] = failed_.emplace(lane, std::pair(member, rounds));

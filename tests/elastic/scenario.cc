@@ -19,7 +19,7 @@ RoundPlan draw_round(SplitMix& random, int members) {
   round.parts = round.has_commit ? static_cast<std::uint32_t>(random.between(1, 3)) : 1;
   round.is_broadcast = random.one_in(3);
   round.root = static_cast<std::uint32_t>(random.below(8));
-  if (random.one_in(8)) round.absent = static_cast<MemberId>(random.below(static_cast<std::uint64_t>(members)));
+  if (random.one_in(8)) round.absent = only(static_cast<MemberId>(random.below(static_cast<std::uint64_t>(members))));
   return round;
 }
 
@@ -145,7 +145,8 @@ Scenario draw_scenario(std::uint64_t seed) {
   return scenario;
 }
 
-// A longer program, so that a process that joins takes part in it.
+// A longer program, so that a process that joins takes part in it. Rounds in which a member has no part may have been
+// delivered by others before: those that join have none in them either.
 Scenario draw_growing_scenario(std::uint64_t seed) {
   Scenario scenario = draw_scenario(seed);
   SplitMix random(seed ^ 0x6a6f696e);
@@ -167,9 +168,11 @@ Scenario draw_growing_scenario(std::uint64_t seed) {
     fault.count = static_cast<int>(random.between(1, 3));
     scenario.faults.push_back(fault);
   }
+  const MemberSet joiners = scenario.lanes.front().set & ~(only(static_cast<MemberId>(members)) - 1);
   for (auto& stream : scenario.lanes.front().streams) {
     const std::uint64_t rounds = random.between(6, 24);
     while (stream.size() < rounds) stream.push_back(draw_round(random, members));
+    for (RoundPlan& round : stream) round.absent |= round.absent != 0 ? joiners : 0;
   }
   for (std::uint64_t starts = random.below(3); starts > 0; --starts)
     joins.starts.push_back(random.up_to(pick<3>(random, {300us, 3ms, 50ms})));

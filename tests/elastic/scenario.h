@@ -39,9 +39,9 @@ std::vector<MemberId> list_of(MemberSet set);  // ascending
 struct RoundPlan {
   std::uint32_t parts = 1;
   bool has_commit = false;
-  bool is_broadcast = false;       // its root has it complete before the others have begun
-  std::uint32_t root = 0;          // position among the participants, modulo their number
-  std::optional<MemberId> absent;  // takes no part
+  bool is_broadcast = false;  // its root has it complete before the others have begun
+  std::uint32_t root = 0;     // position among the participants, modulo their number
+  MemberSet absent = 0;       // these take no part
 
   std::uint32_t size() const { return parts + (has_commit ? 1 : 0); }
   bool commits(std::uint32_t part) const { return part + 1 == size(); }

@@ -27,8 +27,8 @@ void Simulation::submit(const SimEvent& event) {
 void Simulation::skip_absent(MemberId id, std::uint32_t lane, std::uint32_t index) {
   const auto& rounds = scenario_.lanes[lane].streams[index];
   StreamState& stream = at(id).lanes[lane].streams[index];
-  while (stream.delivered < rounds.size() && rounds[stream.delivered].absent == id) ++stream.delivered;
-  while (stream.round < rounds.size() && stream.part == 0 && rounds[stream.round].absent == id) ++stream.round;
+  while (stream.delivered < rounds.size() && has(rounds[stream.delivered].absent, id)) ++stream.delivered;
+  while (stream.round < rounds.size() && stream.part == 0 && has(rounds[stream.round].absent, id)) ++stream.round;
   stream.round = std::max(stream.round, stream.delivered);
 }
 
@@ -49,8 +49,7 @@ void Simulation::release(std::uint32_t epoch, std::uint32_t lane, std::uint32_t 
   for (auto next = submitted.lower_bound({index, 0, 0}); next != submitted.end(); next = submitted.erase(next)) {
     const auto [stream, round, part] = next->first;
     if (stream != index) return;
-    const auto absent = scenario_.lanes[lane].streams[index][round].absent;
-    const MemberSet participants = members & ~(absent ? only(*absent) : 0);
+    const MemberSet participants = members & ~scenario_.lanes[lane].streams[index][round].absent;
     if ((next->second & participants) != participants) return;
     released.push_back({index, round, part, participants, 0});
     const MemberId leader = list_of(record(epoch).members).front();

@@ -308,7 +308,7 @@ bool Simulation::is_done(const MemberState& member, MemberId id) const {
     for (std::size_t stream = 0; stream < plan.streams.size(); ++stream) {
       const auto& rounds = plan.streams[stream];
       for (std::size_t i = member.lanes[index].streams[stream].delivered; i < rounds.size(); ++i) {
-        if (rounds[i].absent != id) return false;
+        if (!has(rounds[i].absent, id)) return false;
       }
     }
   }

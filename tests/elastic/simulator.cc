@@ -211,7 +211,6 @@ void Simulation::handle_guard(const SimEvent& event) {
       return guard_takes(MemberContinued{event.member});
     case EventKind::kSeesEnd:
       read_outbox(event.member);
-      if (remote_ == nullptr && event.number == 0) checker_.take_back(event.member);
       return guard_takes(MemberEnded{event.member, event.number != 0, "signal 9 (SIGKILL)"});
     case EventKind::kGuardTimer:
       if (timer_ == now_) timer_.reset();
@@ -308,6 +307,7 @@ void Simulation::decide(const MembershipEvent& event) {
   const auto* frozen = sent != nullptr ? std::get_if<Frozen>(&sent->message) : nullptr;
   if (frozen != nullptr && frozen->epoch < guard_.real().epoch()) ++report_.repeated_frozen;
   const auto* leave = sent != nullptr ? std::get_if<Leave>(&sent->message) : nullptr;
+  if (leave != nullptr && leave->failed) checker_.take_back(sent->id);
   if (leave != nullptr && leave->failed && guard_.real().state_of(sent->id).word == "left") ++report_.failed_exits;
   const bool was_parked = guard_.real().is_parked();
   const std::uint32_t epoch = guard_.real().epoch();
