@@ -4,12 +4,13 @@
 //   horo run -n 4 --min-np 2 build/release/examples/elastic
 //
 // Kill one of the ranks: the others go on, another one takes its place and gets the parameters from them.
+#include <poll.h>
+
 #include <array>
 #include <cstddef>
 #include <iostream>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "horo/horo.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::int64_t kSteps = 600;
 constexpr float kLearningRate = 0.5F;
+constexpr int kPauseMs = 10;                // after each step, so that there is time to kill a rank
 const std::string kTerms = "model=line\n";  // what a rank that joins must have, too
 
 struct State {
@@ -58,7 +60,7 @@ void train(horo::Session& session, State& state) {
     sum(session, "gradient", sums);
     for (std::size_t i = 0; i < 2; ++i) state.line[i] -= kLearningRate * sums[i] / sums[2];
     ++state.step;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // so that there is time to kill a rank
+    ::poll(nullptr, 0, kPauseMs);
     if (sums[3] == 0) continue;
     const std::array works = {session.grow()};
     session.wait(works, horo::TimePoint::max());

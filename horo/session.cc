@@ -34,8 +34,8 @@ void prepack_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
 const std::string& checked(const std::string& terms) {
   constexpr std::size_t kMost = kMaxTerms - (64 << 10);  // the rest: settings
   if (terms.size() <= kMost) return terms;
-  throw std::invalid_argument("the terms of ranks that join have " + std::to_string(terms.size()) +
-                              " bytes, at most " + std::to_string(kMost) + " are allowed");
+  throw std::invalid_argument("the terms of ranks that join have " + std::to_string(terms.size()) + " bytes, at most " +
+                              std::to_string(kMost) + " are allowed");
 }
 
 }  // namespace

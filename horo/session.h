@@ -58,9 +58,10 @@ class Session {
   Session(const Config& config, Links links, Reconnect reconnect = nullptr);
   // A process that `horo run` has started for an elastic job that runs (Config::joins) joins it: blocks until the ranks
   // of the job have come to a border (grow()) and this rank is one of them. It is ready for work from then on: all that
-  // the others would have to wait for is done before the call. terms: see can_grow(). Throws PeerLost (the job has ended, or refuses this rank, with the reason) or
-  // std::invalid_argument. Until then such a process has a session of one rank, for what its script does before: its
-  // Topology has the rank and the size that it would have, and its collectives have this rank alone.
+  // the others would have to wait for is done before the call. terms: see can_grow(). Throws PeerLost (the job has
+  // ended, or refuses this rank, with the reason) or std::invalid_argument. Until then such a process has a session of
+  // one rank, for what its script does before: its Topology has the rank and the size that it would have, and its
+  // collectives have this rank alone.
   Session(const Config& config, const JoinTerms& terms);
   ~Session();  // shutdown()
   Session(const Session&) = delete;

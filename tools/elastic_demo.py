@@ -110,7 +110,10 @@ def main():
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
     code, lines, survivors = run(seed, options.horo)
     wrong = faults(code, lines, survivors)
-    print("\n".join(f"demo: WRONG: {text}" for text in wrong) or "demo: the others went on in their processes, three joined, and all have equal parameters")
+    print(
+        "\n".join(f"demo: WRONG: {text}" for text in wrong)
+        or "demo: the others went on in their processes, three joined, and all have equal parameters"
+    )
     if wrong:
         print(f"demo: again with .venv/bin/python tools/elastic_demo.py --seed {seed}", *lines[-40:], sep="\n")
     return 1 if wrong else 0

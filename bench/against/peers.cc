@@ -190,13 +190,14 @@ void World::start_horo(const Environment& environment) {
   launch_->variables = {{"HORO_TRANSPORT", contestant_.path == "tcp" ? "tcp" : "shm"}};
   local_ = std::make_unique<tools::LocalWorld>(*launch_);
   for (int rank = 0; rank < ranks_; ++rank) {
-    std::vector<std::string> variables = local_->environment(rank);
+    const tools::RankSlot& slot = local_->slot(rank);
+    std::vector<std::string> variables = local_->environment(slot, rank);
     for (const std::string& variable : harness_variables(environment, name())) variables.push_back(variable);
     tools::Program program;
     program.arguments = command;
     program.environment = std::move(variables);
     program.inherited_fds = {local_->key_fd()};
-    program.cores = local_->cores(rank);
+    program.cores = slot.cores;
     children_.push_back(tools::start(program));
   }
 }

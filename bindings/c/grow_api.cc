@@ -66,7 +66,7 @@ int32_t horo_transfer(horo_session* session, const horo_state_buffer* buffers, s
     for (size_t i = 0; i < count; ++i) all.push_back(named(buffers[i]));
     const horo::Transferred found = horo::transfer_state(checked(session).session, all, has_state != 0);
     thread_state().text = found.donors.empty() ? "" : horo::text_of(found);
-    *moved = {moved->struct_bytes, found.is_complete ? 1 : 0,         found.by_messages ? 1 : 0, found.bytes,
+    *moved = {moved->struct_bytes, found.is_complete ? 1 : 0,  found.by_messages ? 1 : 0, found.bytes,
               found.seconds,       thread_state().text.c_str()};
     return HORO_OK;
   });

@@ -10,7 +10,6 @@ namespace {
 using enum SettingGroup;
 
 constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
-constexpr SettingRange kIncarnations{0, std::numeric_limits<std::uint32_t>::max()};
 constexpr SettingRange kWait{1, 7LL * 24 * 3600 * 1000};
 constexpr std::int64_t kMaxBufferBytes = 1LL << 40;
 
@@ -69,7 +68,7 @@ constexpr Setting kSettings[] = {
      .group = kWorld,
      .field = &Config::joins,
      .environment_alone = true,
-     .meaning = "1: this process was started for an elastic job that runs, and joins it; horo run sets it"},
+     .meaning = "1: this process joins an elastic job that runs; horo run sets it"},
     {.name = "HORO_KEY_FD",
      .group = kWorld,
      .range = {0, kMaxInt},
@@ -85,7 +84,7 @@ constexpr Setting kSettings[] = {
     {.name = "HORO_INCARNATION",
      .group = kWorld,
      .field = &Config::incarnation,
-     .range = kIncarnations,
+     .range = {0, UINT32_MAX},
      .meaning = "number of this start of the rank"},
 
     {.name = "HORO_BUCKET_BYTES",

@@ -154,8 +154,8 @@ void ElasticEpochs::take(const Freeze& freeze) {
 }
 
 void ElasticEpochs::take(const Parked& parked) {
-  log_warning(say("rank ", engine_.rank(), " is parked: ", parked.members, " of at least ", parked.needed,
-                  " ranks are left"));
+  log_warning(
+      say("rank ", engine_.rank(), " is parked: ", parked.members, " of at least ", parked.needed, " ranks are left"));
 }
 
 // Of the present epoch, or of one that ends.

@@ -31,7 +31,7 @@
 
 namespace horo {
 
-using Reconnect = std::function<Links(std::uint32_t epoch)>;               // see session.h
+using Reconnect = std::function<Links(std::uint32_t epoch)>;  // see session.h
 
 // Objects that the engine uses; all of them outlive it.
 struct EngineContext {
@@ -182,7 +182,7 @@ class Engine {
   const FailurePtr no_memory_;  // the failure of Works if no memory is left for the text of another
   mutable Mutex epoch_mutex_;
   std::shared_ptr<EpochState> shared_epoch_ GUARDED_BY(epoch_mutex_);
-  std::map<std::uint32_t, World> worlds_ GUARDED_BY(epoch_mutex_);   // by epoch
+  std::map<std::uint32_t, World> worlds_ GUARDED_BY(epoch_mutex_);  // by epoch
   Mutex mutex_;
   CondVar changed_;                                  // of the members below, except for the first two
   std::uint32_t lane_epoch_ GUARDED_BY(mutex_) = 0;  // of lane_failure_; lanes of earlier epochs are ignored
@@ -198,7 +198,7 @@ class Engine {
   std::uint64_t ready_times_requested_ GUARDED_BY(mutex_) = 0;  // number of calls
   std::uint64_t ready_times_answered_ GUARDED_BY(mutex_) = 0;   // number of calls with an answer
   std::vector<ReadyTime> ready_times_ GUARDED_BY(mutex_);       // the last answer
-  std::unique_ptr<ElasticEpochs> elastic_;  // null: a static job
+  std::unique_ptr<ElasticEpochs> elastic_;                      // null: a static job
   std::jthread thread_;
 };
 

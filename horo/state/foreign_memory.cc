@@ -38,8 +38,8 @@ ForeignRead read_memory(std::int64_t pid, std::span<const ForeignPart> parts) {
       theirs[i] = {reinterpret_cast<void*>(some[i].from), some[i].bytes};
       wanted += some[i].bytes;
     }
-    const ssize_t got = ::process_vm_readv(static_cast<pid_t>(pid), mine.data(), some.size(), theirs.data(),
-                                           some.size(), 0);
+    const ssize_t got =
+        ::process_vm_readv(static_cast<pid_t>(pid), mine.data(), some.size(), theirs.data(), some.size(), 0);
     if (got < 0 && errno == ESRCH) return ForeignRead::kGone;
     if (got < 0 || static_cast<std::size_t>(got) != wanted) return ForeignRead::kRefused;
   }

@@ -1,10 +1,10 @@
 // The transfer of a state: the ranks that have joined a job get the bytes of named buffers from the memory of all ranks
 // that have them.
 //
-// The buffers are cut into pieces, which are dealt to the donors in turn. On one host a rank that joins reads the pieces
-// from the donors' memory, where the kernel lets it (process_vm_readv), which a byte of each donor shows; else the
-// donors give them to gathers. Both ends hash each piece. Ranks that join at the same time read one after the other,
-// because a process can allow one other to read its memory (PR_SET_PTRACER), and it takes that back.
+// The buffers are cut into pieces, which are dealt to the donors in turn. On one host a rank that joins reads the
+// pieces from the donors' memory, where the kernel lets it (process_vm_readv), which a byte of each donor shows; else
+// the donors give them to gathers. Both ends hash each piece. Ranks that join at the same time read one after the
+// other, because a process can allow one other to read its memory (PR_SET_PTRACER), and it takes that back.
 #pragma once
 
 #include <cstddef>

@@ -66,8 +66,7 @@ std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> NameTable::unname
   return calls;
 }
 
-void NameTable::set_unnamed_of_world(
-    const std::map<std::pair<std::uint32_t, std::string>, std::uint64_t>& calls) {
+void NameTable::set_unnamed_of_world(const std::map<std::pair<std::uint32_t, std::string>, std::uint64_t>& calls) {
   for (const auto& [kind, count] : calls) unnamed_[{0, kind.first, kind.second}] = count;
 }
 

@@ -23,7 +23,7 @@
 namespace horo {
 namespace {
 
-constexpr int kMaskBits = 50;     // members in one number of the sum, exactly
+constexpr int kMaskBits = 50;  // members in one number of the sum, exactly
 constexpr std::size_t kMasks = 3;
 constexpr std::size_t kKnows = kMasks;  // the place of what tells of processes that wait
 constexpr std::size_t kFirstValue = kMasks + 1;
@@ -33,9 +33,9 @@ double value_of(std::uint32_t member, std::int64_t step, std::size_t place) {
   return static_cast<double>((member * 31 + static_cast<std::uint64_t>(step) * 17 + place) % 97);
 }
 
-class Program {
+class GrowingProgram {
  public:
-  Program(Session& session, std::uint32_t member, std::int64_t steps, std::size_t values)
+  GrowingProgram(Session& session, std::uint32_t member, std::int64_t steps, std::size_t values)
       : session_(session), member_(member), steps_(steps), state_(values) {
     history_.resize(static_cast<std::size_t>(steps) * kMasks);
     if (const char* pause = std::getenv("TEST_PAUSE_MS")) pause_ms_ = std::atoi(pause);
@@ -112,8 +112,8 @@ class Program {
   }
 
   void print() const {
-    std::cout << "grown " << member_ << " hash " << std::hex << hash_bytes(std::as_bytes(std::span(state_)))
-              << std::dec << " sum " << sum() << " members ";
+    std::cout << "grown " << member_ << " hash " << std::hex << hash_bytes(std::as_bytes(std::span(state_))) << std::dec
+              << " sum " << sum() << " members ";
     for (std::size_t i = 0; i < history_.size(); i += kMasks) {
       if (i > 0 && std::equal(history_.begin() + static_cast<std::ptrdiff_t>(i),
                               history_.begin() + static_cast<std::ptrdiff_t>(i + kMasks),
@@ -146,7 +146,7 @@ int run(int argc, char** argv) {
   std::optional<Session> session;
   config.joins ? session.emplace(config, JoinTerms{kTerms}) : session.emplace(config);
   const auto values = static_cast<std::size_t>(std::atoll(argv[2]));
-  Program(*session, static_cast<std::uint32_t>(config.rank), std::atoll(argv[1]), values).run(!config.joins);
+  GrowingProgram(*session, static_cast<std::uint32_t>(config.rank), std::atoll(argv[1]), values).run(!config.joins);
   session->shutdown();
   forget_kills();
   return 0;

@@ -24,8 +24,8 @@ class Buffers {
       for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(seed == 0 ? 0 : i * 7 + seed + size);
     }
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      named_.push_back({"b" + std::to_string(i), "uint8[" + std::to_string(sizes[i]) + "]", memory_[i].data(),
-                        memory_[i].size()});
+      named_.push_back(
+          {"b" + std::to_string(i), "uint8[" + std::to_string(sizes[i]) + "]", memory_[i].data(), memory_[i].size()});
     }
   }
   std::vector<NamedBuffer>& named() { return named_; }
@@ -104,7 +104,8 @@ TEST(TransferOf, DifferencesAreNamed) {
   Buffers one({1, 2}, 1), other({1, 2, 3}, 1);
   EXPECT_EQ(difference_of(one.named(), table_of(one.named())), "");
   EXPECT_THAT(difference_of(one.named(), table_of(other.named())), HasSubstr("b2 is missing here"));
-  EXPECT_THAT(difference_of(other.named(), table_of(one.named())), HasSubstr("b2 is uint8[3] (3 bytes) here and missing"));
+  EXPECT_THAT(difference_of(other.named(), table_of(one.named())),
+              HasSubstr("b2 is uint8[3] (3 bytes) here and missing"));
   std::swap(one.named()[0], one.named()[1]);
   EXPECT_EQ(difference_of(one.named(), table_of(Buffers({1, 2}, 1).named())), "the buffers have another order");
 }

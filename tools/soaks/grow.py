@@ -1,5 +1,5 @@
-"""tools/soak grow: ranks of elastic jobs die, at fail points of a join or at any moment, and `horo run` starts others in
-their places, which join. All that are there at the end have one state, which an oracle computes from the members of
+"""tools/soak grow: ranks of elastic jobs die, at fail points of a join or at any moment, and `horo run` starts others
+in their places, which join. All that are there at the end have one state, which an oracle computes from the members of
 each step. In half of the jobs the victims are those that join, in the others donors, or all but one.
 """
 
@@ -19,8 +19,12 @@ PERIOD = 97  # of the values of growing_rank
 MOST_WRONG = 10
 OF_JOINER = "join.ready join.view start.connected start.agreed lane.reduced lane.committed border.released".split()
 OF_JOINER += "transfer.met transfer.may_read transfer.piece transfer.read".split()
-OF_MEMBER = "border.released border.drained border.left engine.view engine.settled engine.connected engine.agreed".split()
-OF_MEMBER += "engine.installed lane.data lane.reduced lane.delivered engine.released engine.freeze engine.stopped".split()
+OF_MEMBER = (
+    "border.released border.drained border.left engine.view engine.settled engine.connected engine.agreed".split()
+)
+OF_MEMBER += (
+    "engine.installed lane.data lane.reduced lane.delivered engine.released engine.freeze engine.stopped".split()
+)
 OF_MEMBER += "transfer.met transfer.may_read transfer.read".split()
 
 LINE = re.compile(
@@ -80,8 +84,12 @@ def members_of(text, steps):
     """The members of each step."""
     starts = [(int(step), masks.split("+")) for step, masks in (one.split(":") for one in text.split(","))]
     for (step, masks), (end, _) in zip(starts, [*starts[1:], (steps, None)]):
-        ids = [place * MASK_BITS + bit for place, mask in enumerate(masks) for bit in range(MASK_BITS)
-               if int(mask) >> bit & 1]
+        ids = [
+            place * MASK_BITS + bit
+            for place, mask in enumerate(masks)
+            for bit in range(MASK_BITS)
+            if int(mask) >> bit & 1
+        ]
         for _ in range(step, end):
             yield ids
 
@@ -100,8 +108,10 @@ def sum_of(text, values):
 
 
 def faults(job, outcome, options):
-    lines = [Grown(int(line[1]), line[2], int(line[3]), line[4], int(line[5]), int(line[6]))
-             for line in LINE.findall(outcome.text)]
+    lines = [
+        Grown(int(line[1]), line[2], int(line[3]), line[4], int(line[5]), int(line[6]))
+        for line in LINE.findall(outcome.text)
+    ]
     wrong = [f"the job took {outcome.seconds:.1f} s"] * (outcome.seconds > options.limit)
     died = {rank for rank, _ in survivors.fired(outcome)}
     have_state = {*range(job.size), *map(int, JOINED.findall(outcome.text))}
@@ -151,13 +161,23 @@ def run_all(options):
         wrong.append(f"only {joins} joins in {len(jobs)} jobs")
     borders.sort()
     median = borders[len(borders) // 2] if borders else None
-    return {"jobs": sum(row["runs"] for row in rows.values()), "joins": joins, "border_ms_median": median,
-            "border_ms_max": borders[-1] if borders else None, "table": rows, "wrong": wrong}
+    return {
+        "jobs": sum(row["runs"] for row in rows.values()),
+        "joins": joins,
+        "border_ms_median": median,
+        "border_ms_max": borders[-1] if borders else None,
+        "table": rows,
+        "wrong": wrong,
+    }
 
 
 def show(summary):
     print(f"\n{'point':<28}{'runs':>6}{'fired':>7}{'joins':>7}{'wrong':>7}{'longest':>10}")
     for what, row in summary["table"].items():
-        print(f"{what:<28}{row['runs']:>6}{row['fired']:>7}{row['joins']:>7}{row['wrong']:>7}{row['longest_s']:>8.2f} s")
-    print(f"{summary['joins']} joins; longest border of a rank: median {summary['border_ms_median']} ms, "
-          f"at most {summary['border_ms_max']} ms")
+        print(
+            f"{what:<28}{row['runs']:>6}{row['fired']:>7}{row['joins']:>7}{row['wrong']:>7}{row['longest_s']:>8.2f} s"
+        )
+    print(
+        f"{summary['joins']} joins; longest border of a rank: median {summary['border_ms_median']} ms, "
+        f"at most {summary['border_ms_max']} ms"
+    )

@@ -9,7 +9,16 @@ DOOR = "ring"  # the headers directly in ring/, which the folders below implemen
 
 RING = {DOOR, "ring/algorithms", "ring/algorithms/shm", "ring/bootstrap", "ring/codec", "ring/control", "ring/group"}
 RING |= {"ring/cuda", "ring/mpi", "ring/nccl", "ring/os", "ring/reduce", "ring/schedule", "ring/shm", "ring/transport"}
-PRODUCT = RING | {"controller", "elastic", "horo", "horo/tensors", "horo/lane", "horo/engine", "bindings/c"}
+PRODUCT = RING | {
+    "controller",
+    "elastic",
+    "horo",
+    "horo/tensors",
+    "horo/lane",
+    "horo/engine",
+    "horo/state",
+    "bindings/c",
+}
 LAUNCHER = {"tools/horo/machine", "tools/horo/run"}
 COMMANDS = LAUNCHER | {"tools/horo/bench", "tools/horo/conformance", "tools/horo/doctor", "tools/horo/timeline"}
 
@@ -59,6 +68,7 @@ ROOMS = {
         "ring/reduce",
         DOOR,
     },
+    "horo/state": {"horo"},
     "bindings/c": {"bindings/c/horo_c"},
     "bindings/c/horo_c": set(),
     "tools/horo/machine": PRODUCT,
@@ -79,7 +89,7 @@ PUBLIC_C = ("bindings/c/horo_c.h", "bindings/c/horo_c/")
 CLOSED_TO_BASE = {"bindings/c", "bindings/c/horo_c"}
 # Single headers that a room may include from a room closed to it otherwise.
 DOORS = {
-    "bindings/c": {"horo/horo.h"},
+    "bindings/c": {"horo/horo.h", "horo/state/transfer.h"},
     "horo/tensors": {"horo/topology.h"},
     "horo/lane": {"horo/topology.h"},
     "horo/engine": {"horo/topology.h"},

@@ -4,8 +4,8 @@ import typing
 
 
 class Moved(typing.NamedTuple):
-    """What a transfer has moved to this rank. is_complete: this rank has the state; else a donor was lost meanwhile, and
-    the caller begins another transfer. text: for Session.synced(), empty at a donor."""
+    """What a transfer has moved to this rank. is_complete: this rank has the state; else a donor was lost, and the
+    caller begins another transfer. text: for Session.synced(), empty at a donor."""
 
     is_complete: bool
     nbytes: int
