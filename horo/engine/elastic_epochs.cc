@@ -32,6 +32,14 @@ void ElasticEpochs::wake() noexcept {
   if (frozen_) guard_.wake();
 }
 
+// Without memory for the text the end of the process tells the guard.
+void ElasticEpochs::fail(const std::string& why) noexcept {
+  try {
+    guard_.send(Leave{true, why});
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 void ElasticEpochs::begin_epoch() {
   is_settled_ = false;
   left_since_.reset();
@@ -232,7 +240,7 @@ void ElasticEpochs::freeze(int origin, const std::string& why, bool is_own) noex
     log_info(say("rank ", engine_.rank(), " is frozen in epoch ", engine_.epoch_->membership.epoch, ": ", why));
   } catch (...) {
     const FailurePtr failure = failure_in_freeze();
-    guard_.send(Leave{true, failure->text});
+    fail(failure->text);
     engine_.tensor_table_.close(failure);
     end();
   }

@@ -37,6 +37,7 @@ class ElasticEpochs {
   bool is_frozen() const noexcept { return frozen_; }
   void wake() noexcept;
   void tell(const MemberMessage& message) noexcept { guard_.send(message); }
+  void fail(const std::string& why) noexcept;  // this rank leaves the job
   std::vector<MemberId> joiners() { return guard_.joiners(); }  // see Session::joiners
 
   // ---- The first epoch.

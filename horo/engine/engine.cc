@@ -378,7 +378,7 @@ void Engine::lose(int origin, const std::string& why, bool is_own) noexcept {
 // runs once, and waiting callers have no other way to return.
 void Engine::end_epoch(int origin, const std::string& why) noexcept {
   if (ended_) return;
-  tell(Leave{true, why});
+  if (elastic_) elastic_->fail(why);
   ended_ = true;
   reserve_.reset();
   stop_timers();
