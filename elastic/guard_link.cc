@@ -82,6 +82,14 @@ bool GuardLink::has_ended(std::uint32_t epoch) {
   });
 }
 
+bool GuardLink::misses_one() {
+  MutexLock lock(mutex_);
+  return std::any_of(received_.begin(), received_.end(), [](const GuardMessage& message) {
+    const auto* missed = std::get_if<Missed>(&message);
+    return missed != nullptr && !missed->members.empty();
+  });
+}
+
 void GuardLink::wait(TimePoint until) {
   MutexLock lock(mutex_);
   while (received_.empty() && !woken_ && !closed_ && Clock::now() < until) changed_.wait_until(mutex_, until);

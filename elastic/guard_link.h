@@ -35,6 +35,8 @@ class GuardLink {
   std::vector<MemberId> joiners();
   // Whether the guard has ended this epoch, or evicted this member, in a message that was not taken yet.
   bool has_ended(std::uint32_t epoch);
+  // Whether it has told that a member is not heard, in a message that was not taken yet.
+  bool misses_one();
   // Blocks until there is a message, wake() was called or `until` is reached.
   void wait(TimePoint until);
   void wake() noexcept;

@@ -49,7 +49,11 @@ std::optional<std::string> difference_of(const std::string& here, const std::str
 // ---- What has happened.
 
 void Joiners::can_grow(MemberId id, const std::string& terms) {
-  terms_[id] = terms;
+  if (terms.empty()) {
+    terms_.erase(id);
+  } else {
+    terms_[id] = terms;
+  }
   for (auto& [joiner, state] : joiners_) state.is_compared = false;
 }
 

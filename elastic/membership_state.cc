@@ -333,7 +333,7 @@ void JobMembership::end_too_few() {
 }
 
 std::string JobMembership::left_text(const std::vector<MemberId>& left) const {
-  return ranks_text(left) + (left.size() == 1 ? " is" : " are") + " left of " + std::to_string(members_.size()) +
+  return ranks_text(left) + (left.size() == 1 ? " is" : " are") + " left of " + std::to_string(config_.members) +
          ", fewer than --min-np " + std::to_string(config_.min_members);
 }
 

@@ -90,7 +90,8 @@ struct Report {
   std::string oldest;             // the name of the one in flight that was submitted first; empty: none, or no name
   bool operator==(const Report&) const = default;
 };
-// The script of this member can go on with ranks that join, if these have the same terms. The last one counts.
+// The script of this member can go on with ranks that join, if these have the same terms. The last one counts; without
+// terms it cannot any more.
 struct CanGrow {
   std::string terms;
   bool operator==(const CanGrow&) const = default;

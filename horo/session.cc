@@ -32,10 +32,9 @@ void prepack_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
 }
 
 const std::string& checked(const std::string& terms) {
-  constexpr std::size_t kMost = kMaxTerms - (64 << 10);  // the rest: settings
-  if (terms.size() <= kMost) return terms;
-  throw std::invalid_argument("the terms of ranks that join have " + std::to_string(terms.size()) + " bytes, at most " +
-                              std::to_string(kMost) + " are allowed");
+  if (terms.size() <= kMaxTerms) return terms;
+  throw std::invalid_argument("the terms of ranks that join and the settings have " + std::to_string(terms.size()) +
+                              " bytes, at most " + std::to_string(kMaxTerms) + " are allowed");
 }
 
 }  // namespace
@@ -43,13 +42,14 @@ const std::string& checked(const std::string& terms) {
 Session::Session(const Config& config) : Session(config, Exchange()) {}
 
 Session::Session(const Config& config, const Exchange& exchange)
-    : Session(before_join(config), config, first_links_by(before_join(config), exchange), reconnect_by(config)) {}
+    : Session(before_join(config), config, first_links_by(before_join(config), exchange),
+              reconnect_by(before_join(config))) {}
 
 Session::Session(const Config& config, Links links, Reconnect reconnect)
     : Session(config, config, given(std::move(links)), std::move(reconnect)) {}
 
 Session::Session(const Config& config, const JoinTerms& terms)
-    : Session(checked_to_join(config), config, nullptr, nullptr, terms_of(config) + checked(terms.text)) {}
+    : Session(checked_to_join(config), config, nullptr, nullptr, checked(terms_of(config) + terms.text)) {}
 
 Session::Session(const Config& config, const Config& started_as, const FirstLinks& first, Reconnect reconnect,
                  const std::string& terms)
@@ -65,7 +65,7 @@ Session::Session(const Config& config, const Config& started_as, const FirstLink
       engine_(std::make_unique<Engine>(config, Engine::Start{first, std::move(reconnect), terms},
                                        EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_})),
       waits_(config_, {*tensor_table_, *callers_, *timeline_, *engine_}) {
-  set_check_context(config.rank, config.size, kFirstEpoch);
+  if (!config.joins) set_check_context(config.rank, config.size, kFirstEpoch);  // else the engine knows its epoch
   set_log_rank(started_as.rank);
 }
 
@@ -102,17 +102,14 @@ const Counters& Session::counters() const {
 
 Topology Session::topology() const {
   check_process();
-  if (has_yet_to_join()) {
-    const Config& c = started_as_;
-    return {c.rank, c.size, c.local_rank, c.local_size, 0, 1, 0, c.min_np};
-  }
+  if (has_yet_to_join()) return topology_before_join(started_as_);
   return is_elastic() ? engine_->topology(tensor_table_->seen_epoch()) : engine_->topology();
 }
 
 std::vector<std::uint32_t> Session::members() const {
   check_process();
   if (has_yet_to_join()) {
-    std::vector<std::uint32_t> ids(static_cast<std::size_t>(started_as_.size));
+    std::vector<std::uint32_t> ids(static_cast<std::size_t>(topology().size));
     std::iota(ids.begin(), ids.end(), 0U);
     return ids;
   }
@@ -211,7 +208,12 @@ std::shared_ptr<Work> Session::rebuild() {
 
 void Session::can_grow(const std::string& terms) {
   check_process();
-  engine_->tell(CanGrow{terms_of(config_) + checked(terms)});
+  engine_->tell(CanGrow{checked(terms_of(config_) + terms)});
+}
+
+void Session::cannot_grow() {
+  check_process();
+  engine_->tell(CanGrow{});
 }
 
 std::vector<std::uint32_t> Session::joiners() const {

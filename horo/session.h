@@ -60,8 +60,8 @@ class Session {
   // of the job have come to a border (grow()) and this rank is one of them. It is ready for work from then on: all that
   // the others would have to wait for is done before the call. terms: see can_grow(). Throws PeerLost (the job has
   // ended, or refuses this rank, with the reason) or std::invalid_argument. Until then such a process has a session of
-  // one rank, for what its script does before: its Topology has the rank and the size that it would have, and its
-  // collectives have this rank alone.
+  // one rank, for what its script does before: its Topology is that of a rank other than 0 at the start
+  // of the job, and its collectives have this rank alone.
   Session(const Config& config, const JoinTerms& terms);
   ~Session();  // shutdown()
   Session(const Session&) = delete;
@@ -149,17 +149,20 @@ class Session {
 
   // Growth of an elastic job; docs/protocol.md has the join. can_grow(): the script of this rank can go on with ranks
   // that join, if these have the same terms, lines "name=value" of less than 1 MiB. `horo run` starts the place of a
-  // lost rank anew when all ranks have said so. It may be called again; the last terms count. Throws
-  // std::invalid_argument (too long), and has no effect in a static job. Never blocks.
+  // lost rank anew when all ranks have said so. It may be called again; the last terms count. cannot_grow(): not any
+  // more, as its loop has ended. Throws std::invalid_argument (too long), and has no effect in a static job. Blocks
+  // only while the guard has not read earlier messages.
   void can_grow(const std::string& terms);
+  void cannot_grow();
   // The MemberIds (members()) that processes which are ready to join will have, ascending; empty: none is. Ranks are
   // told at different times, so they agree on it before they call grow(). Never blocks.
   std::vector<std::uint32_t> joiners() const;
   // Ends the epoch on all ranks of an elastic job at one place of their calls, and begins the next one together with
   // the processes that are ready to join. All ranks call it the same number of times. What is released by then ends
   // first; everything else in flight is agreed on in the next epoch. The work ends in it, with its number (counts[0]);
-  // none may have joined, and ranks may have been lost. Never blocks. Throws std::invalid_argument (a static job;
-  // process sets of more than 1 MiB), ShutDown or PeerLost. Fails with Mismatch as rebuild() does.
+  // none may have joined, and ranks may have been lost. If one is lost just then, number and members may differ between
+  // ranks for a moment: a collective tells all of them who is there. Never blocks. Throws std::invalid_argument (a
+  // static job; process sets of more than 1 MiB), ShutDown or PeerLost. Fails with Mismatch as rebuild() does.
   std::shared_ptr<Work> grow();
   // This rank, which has joined, has the state of the others now: it counts from here on as the others do. text: for
   // the job's story.

@@ -1,5 +1,6 @@
 #include "horo/session_links.h"
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -10,6 +11,7 @@ namespace horo {
 
 Config before_join(const Config& config) {
   if (!config.joins) return config;
+  checked_to_join(config);
   Config alone = config;
   alone.rank = alone.local_rank = 0;
   alone.size = alone.local_size = 1;
@@ -18,6 +20,12 @@ Config before_join(const Config& config) {
   alone.joins = false;
   alone.timeline.clear();
   return alone;
+}
+
+Topology topology_before_join(const Config& config) {
+  const int size = std::max(config.local_size, 2);
+  const int rank = config.local_rank > 0 ? config.local_rank : size - 1;
+  return {rank, size, config.local_rank, config.local_size, 0, 1, 0, config.min_np};
 }
 
 const Config& checked_to_join(const Config& config) {

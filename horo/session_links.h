@@ -12,6 +12,9 @@ inline constexpr std::uint32_t kFirstEpoch = 0;
 // Of a process that has yet to join a job: a world of its own, as the others do not call what it calls before. Else the
 // same.
 Config before_join(const Config& config);
+// What its Topology is until then: a rank of the job at its start, with its place on the host, and never rank 0. So
+// what its script computes from the number of ranks is what the others have computed.
+Topology topology_before_join(const Config& config);
 // Throws std::invalid_argument unless this process was started to join a job.
 const Config& checked_to_join(const Config& config);
 // The timeline of Config::timeline, which begins before the ranks connect: a file that cannot be written is an error of

@@ -12,12 +12,16 @@ using horo_c::thread_state;
 namespace {
 
 horo::NamedBuffer named(const horo_state_buffer& buffer) {
-  check_struct(&buffer, "horo_state_buffer");
+  if (buffer.struct_bytes != sizeof(horo_state_buffer)) {  // they are elements of an array
+    throw std::invalid_argument("horo_transfer: horo_state_buffer has " + std::to_string(buffer.struct_bytes) +
+                                " bytes, expected " + std::to_string(sizeof(horo_state_buffer)));
+  }
   const std::string name = buffer.name == nullptr ? "" : buffer.name;
   if (buffer.data == nullptr && buffer.bytes > 0) {
     throw std::invalid_argument("horo_transfer: the data of " + name + " is a null pointer");
   }
-  return {name, buffer.form == nullptr ? "" : buffer.form, static_cast<std::byte*>(buffer.data), buffer.bytes};
+  return {name, buffer.form == nullptr ? "" : buffer.form, static_cast<std::byte*>(buffer.data), buffer.bytes,
+          buffer.is_of_first != 0};
 }
 
 }  // namespace
@@ -28,7 +32,8 @@ int32_t horo_has_yet_to_join(horo_session* session) {
 
 int32_t horo_can_grow(horo_session* session, const char* terms) {
   return guarded([&]() -> std::int32_t {
-    checked(session).session.can_grow(terms == nullptr ? "" : terms);
+    horo::Session& own = checked(session).session;
+    terms == nullptr ? own.cannot_grow() : own.can_grow(terms);
     return HORO_OK;
   });
 }

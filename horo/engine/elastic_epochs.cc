@@ -230,6 +230,7 @@ void ElasticEpochs::freeze(int origin, const std::string& why, bool is_own) noex
   } catch (...) {
     is_whole = false;
   }
+  engine_.rebuild_.reset();  // released too late: the request is in flight, and runs again
   wait_frozen();
   engine_.abort_epoch(origin, why);
   engine_.epoch_->lanes->join();
@@ -261,7 +262,7 @@ void ElasticEpochs::stop_at_border() {
   bool has_ended = false;
   const bool is_drained = epoch.lanes->drain([&] {
     engine_.look_for_pause(Clock::now());
-    if (has_ended || !guard_.has_ended(epoch.membership.epoch)) return;
+    if (has_ended || !(guard_.has_ended(epoch.membership.epoch) || guard_.misses_one() || engine_.is_leaving())) return;
     has_ended = true;
     engine_.abort_epoch(-1, "a rank was lost before the border");
   });
@@ -321,6 +322,11 @@ void ElasticEpochs::report_frozen(std::uint32_t epoch, const std::string& why, s
       const auto& members = engine_.epoch_->membership.members;
       frozen.sets = encode(engine_.tensor_table_.for_joiners(members, border_->submission.key));
     }
+    if (frozen.sets.size() > kMaxSetState) {
+      log_error(say("no rank can join: the process sets have more than ", kMaxSetState, " bytes"));
+      frozen.at_border = false;
+      frozen.sets.clear();
+    }
   }
   frozen.card = make_card();
   fail_point("engine.stopped");
@@ -374,14 +380,19 @@ void ElasticEpochs::install(const View& view) {
     lost_reason_ = view.reason;
     const std::shared_ptr<Work> border = border_ ? border_->work : nullptr;
     border_.reset();
-    const std::vector<Item> over = engine_.tensor_table_.begin_epoch(change, border.get());
-    engine_.publish(topology);  // after the tensor table knows the epoch
-    for (const Item& item : over) {
-      if (item.work == border) continue;
-      item.work->fail(engine_.failure_of(lost_rank_, view.reason));
-    }
-    Outcome outcome;
+    Outcome outcome;  // all that may throw precedes the end of works
     outcome.counts = {view.epoch};
+    const FailurePtr failure = engine_.failure_of(lost_rank_, view.reason);
+    const std::vector<Item> over = engine_.tensor_table_.begin_epoch(change, border.get());
+    try {
+      engine_.publish(topology);  // after the tensor table knows the epoch
+    } catch (...) {
+      for (const Item& item : over) item.work->fail(failure);
+      throw;
+    }
+    for (const Item& item : over) {
+      if (item.work != border) item.work->fail(failure);
+    }
     if (border) border->finish(std::move(outcome));
     frozen_ = false;
     engine_.set_between_epochs(false);
@@ -391,6 +402,11 @@ void ElasticEpochs::install(const View& view) {
     engine_.wake();  // for the first report
   } catch (const PeerLost& lost) {
     report_frozen(view.epoch, lost.what(), member_at(view.members, lost.origin()));
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {  // what a rank that joins brings along does not end the others
+    if (view.joined.empty()) throw;
+    report_frozen(view.epoch, error.what(), view.joined.front());
   }
 }
 

@@ -245,7 +245,7 @@ void Engine::run_iteration() {
   if (elastic_) elastic_->check_left(now);
   publish_ready_times();
   if (!ended_ && !is_frozen()) run_coordinator(now);
-  if (!ended_ && rebuild_) elastic_ ? elastic_->stop_at_border() : rebuild();
+  if (!ended_ && !is_frozen() && rebuild_) elastic_ ? elastic_->stop_at_border() : rebuild();
 }
 
 void Engine::run_coordinator(TimePoint now) {

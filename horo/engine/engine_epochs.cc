@@ -61,6 +61,7 @@ void Engine::publish(const Topology& topology) {
 }
 
 const Engine::World& Engine::world_of(std::uint32_t epoch) {
+  if (epoch == UINT32_MAX) return worlds_.rbegin()->second;  // the caller's may be an earlier one
   auto later = worlds_.upper_bound(epoch);
   const auto found = later == worlds_.begin() ? later : std::prev(later);
   worlds_.erase(worlds_.begin(), found);

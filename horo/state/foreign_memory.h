@@ -10,7 +10,8 @@
 
 namespace horo {
 
-// The process with this pid, and no other, may read the memory of this one until the object ends.
+// The process with this pid and its descendants, and no other, may trace this one until the object ends: read its
+// memory, and write it. What the program had allowed before is taken back, too, as the kernel cannot be asked for it.
 class ReadableBy {
  public:
   explicit ReadableBy(std::int64_t pid);

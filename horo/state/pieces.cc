@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "horo/base/hash.h"
 #include "horo/base/wire.h"
@@ -20,7 +21,9 @@ std::string form_of(const NamedBuffer& buffer) {
 std::vector<StatePiece> pieces_of(std::span<const NamedBuffer> buffers) {
   std::vector<StatePiece> pieces;
   std::size_t room = 0;
+  bool is_of_first = false;
   for (std::size_t number = 0; number < buffers.size(); ++number) {
+    if (std::exchange(is_of_first, buffers[number].is_of_first) != buffers[number].is_of_first) room = 0;
     for (std::size_t offset = 0; offset < buffers[number].bytes;) {
       if (room == 0 || pieces.back().size() == kPieceParts) {
         pieces.emplace_back();

@@ -16,7 +16,7 @@ struct StatePart {
   std::size_t offset = 0;
   std::size_t bytes = 0;
 };
-using StatePiece = std::vector<StatePart>;  // small buffers are put together
+using StatePiece = std::vector<StatePart>;  // small buffers are put together, of one is_of_first
 
 inline constexpr std::size_t kPieceBytes = 2 << 20;  // of a piece, at most
 inline constexpr std::size_t kPieceParts = 256;

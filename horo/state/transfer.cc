@@ -123,7 +123,10 @@ class Turn {
   bool is_donor() const {
     return std::ranges::any_of(donors_, [this](const Peer* donor) { return donor->member == me_.member; });
   }
-  const Peer& donor_of(std::size_t piece) const { return *donors_[piece % donors_.size()]; }
+  const Peer& donor_of(std::size_t piece) const {
+    const bool is_of_first = buffers_[pieces_[piece].front().buffer].is_of_first;
+    return *donors_[is_of_first ? 0 : piece % donors_.size()];
+  }
 
   void tell(const char* what, Said said, const std::vector<std::uint64_t>& hashes) {
     ByteWriter mine;
@@ -206,16 +209,18 @@ class Turn {
         const std::uint32_t member = ByteReader(row).u32();
         rows[member] = std::move(row);
       }
+      std::map<std::uint32_t, std::span<const std::byte>> left;  // of the rows
+      for (const auto& [member, row] : rows) left[member] = std::span(row).subspan(4);
       for (std::size_t piece = first; piece < end; ++piece) {
-        const auto found = rows.find(donor_of(piece).member);
-        if (found == rows.end()) return Said::kLost;
-        if (is_joiner()) store(piece, std::span(found->second).subspan(4));
+        const auto found = left.find(donor_of(piece).member);
+        if (found == left.end()) return Said::kLost;
+        if (is_joiner()) store(piece, found->second);
       }
     }
     return Said::kRead;
   }
 
-  void store(std::size_t piece, std::span<const std::byte> content) {
+  void store(std::size_t piece, std::span<const std::byte>& content) {
     for (const StatePart& part : pieces_[piece]) {
       if (content.size() < part.bytes) throw std::runtime_error("a piece of the state is too short");
       std::memcpy(buffers_[part.buffer].data + part.offset, content.data(), part.bytes);
@@ -278,22 +283,29 @@ std::string text_of(const Transferred& moved) {
              static_cast<int>(moved.seconds * 1000 + 0.5), " ms", moved.by_messages ? " by messages" : "");
 }
 
-Transferred transfer_state(Session& session, std::span<const NamedBuffer> buffers, bool has_state, bool reads_memory) {
+static Transferred transfer_among(Session& session, std::span<const NamedBuffer> buffers, bool has_state,
+                                  bool reads_memory) {
   const TimePoint begin = Clock::now();
   const Peer mine = this_rank(session, buffers, has_state);
   std::vector<Peer> peers;
   for (const Row& row : gather(session, "peers", row_of(mine))) peers.push_back(peer_in(row));
   const auto me = std::ranges::find(peers, mine.member, &Peer::member);
+  if (me == peers.end()) throw std::runtime_error("transfer_state: the ranks have changed in another thread");
   const auto first = std::ranges::find(peers, true, &Peer::has_state);
   if (first == peers.end()) return {has_state, 0, {}, 0, false};
   std::vector<const Peer*> donors;
   for (const Peer& peer : peers) {
-    if (peer.has_state && peer.table == first->table) donors.push_back(&peer);
+    if (!peer.has_state) continue;
+    if (peer.table != first->table) {
+      throw std::runtime_error(say("rank ", first->member, " and rank ", peer.member, ", which have the state, have ",
+                                   "other buffers: give all ranks the same script, settings and data"));
+    }
+    donors.push_back(&peer);
   }
   if (!has_state) {
     const std::string difference = difference_of(buffers, first->table);
     if (!difference.empty()) {
-      throw std::invalid_argument(say("rank ", me->member, ": the state of this rank differs from that of the ranks ",
+      throw std::invalid_argument(say("rank ", mine.member, ": the state of this rank differs from that of the ranks ",
                                       "that it joins: ", difference, ". Give all ranks the same script, settings and ",
                                       "data"));
     }
@@ -311,6 +323,20 @@ Transferred transfer_state(Session& session, std::span<const NamedBuffer> buffer
     moved.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   }
   return moved;
+}
+
+// The others wait for a rank that joins, so it leaves if it fails alone.
+Transferred transfer_state(Session& session, std::span<const NamedBuffer> buffers, bool has_state, bool reads_memory) {
+  try {
+    return transfer_among(session, buffers, has_state, reads_memory);
+  } catch (const PeerLost&) {
+    throw;
+  } catch (const ShutDown&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (!has_state && session.config().min_np > 0) session.abort(error.what());
+    throw;
+  }
 }
 
 }  // namespace horo

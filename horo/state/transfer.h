@@ -23,6 +23,7 @@ struct NamedBuffer {
   std::string form;
   std::byte* data = nullptr;
   std::size_t bytes = 0;
+  bool is_of_first = false;  // ranks may have different values: all of it comes from the first donor
 };
 
 struct Transferred {

@@ -130,7 +130,10 @@ JoinState KnownSets::for_joiners(std::span<const std::uint32_t> members) const {
     if (number == 0) continue;
     JoinState::Set& one = state.sets[number];
     one = {set.name, {}, set.shrinks, set.by_members};
-    for (const int rank : set.ranks) one.members.push_back(members[static_cast<std::size_t>(rank)]);
+    for (const int rank : set.ranks) {
+      if (static_cast<std::size_t>(rank) < members.size())
+        one.members.push_back(members[static_cast<std::size_t>(rank)]);
+    }
   }
   return state;
 }

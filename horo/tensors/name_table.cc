@@ -8,6 +8,11 @@ namespace horo {
 namespace {
 
 // Two pairs of ranks may use one name at once, so the name of a message includes its pair.
+// Of a kind of unnamed calls: "send_recv (0 to 1)".
+bool is_of_message(const std::string& kind) {
+  return kind.find(" (") != std::string::npos;
+}
+
 std::string pair_of(const TensorSpec& spec) {
   if (spec.kind != CollectiveKind::kSendRecv) return "";
   return " (" + std::to_string(spec.root) + " to " + std::to_string(spec.peer) + ")";
@@ -49,21 +54,34 @@ void NameTable::reset_unnamed(std::uint32_t set) {
   std::erase_if(unnamed_, [set](const auto& entry) { return std::get<0>(entry.first) == set; });
 }
 
+// The tensors of a unit are called "unit#0_1of2".
 std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> NameTable::unnamed_of_world(Key border) const {
   std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> calls;
+  const auto is_other = [&](Key key) { return key != border && records_[key].is_in_flight(); };
   const auto is_in_flight = [&](const ScopedName& kind, std::uint64_t number) {
+    const std::uint32_t channel = std::get<1>(kind);
     const std::string name = std::get<2>(kind) + "#" + std::to_string(number);
-    const auto found = names_.find({std::get<0>(kind), std::get<1>(kind), name});
-    const auto is_other = [&](Key key) { return key != border && records_[key].is_in_flight(); };
-    return found != names_.end() && std::ranges::any_of(found->second.keys, is_other);
+    for (auto at = names_.lower_bound({0, channel, name}); at != names_.end(); ++at) {
+      const std::string& found = std::get<2>(at->first);
+      if (std::get<0>(at->first) != 0 || std::get<1>(at->first) != channel || !found.starts_with(name)) return false;
+      const bool is_it = found.size() == name.size() || found[name.size()] == '_';
+      if (is_it && std::ranges::any_of(at->second.keys, is_other)) return true;
+    }
+    return false;
   };
   for (const auto& [kind, count] : unnamed_) {
-    if (std::get<0>(kind) != 0) continue;
+    if (std::get<0>(kind) != 0 || is_of_message(std::get<2>(kind))) continue;
     std::uint64_t over = count;
     while (over > 0 && is_in_flight(kind, over - 1)) --over;
     calls.emplace(std::pair(std::get<1>(kind), std::get<2>(kind)), over);
   }
   return calls;
+}
+
+void NameTable::reset_unnamed_messages_of_world() {
+  std::erase_if(unnamed_, [](const auto& entry) {
+    return std::get<0>(entry.first) == 0 && is_of_message(std::get<2>(entry.first));
+  });
 }
 
 void NameTable::set_unnamed_of_world(const std::map<std::pair<std::uint32_t, std::string>, std::uint64_t>& calls) {

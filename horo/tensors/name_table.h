@@ -88,8 +88,9 @@ class NameTable {
   // The unnamed calls of the set are numbered from 0 again.
   void reset_unnamed(std::uint32_t set);
   // Of the world, by channel and kind: how many unnamed calls are over, the border's among them. Those in flight are
-  // the last ones of a rank.
+  // the last ones of a rank. Messages are left out: which pairs of ranks there are differs between ranks.
   std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> unnamed_of_world(Key border) const;
+  void reset_unnamed_messages_of_world();
   void set_unnamed_of_world(const std::map<std::pair<std::uint32_t, std::string>, std::uint64_t>& calls);
   // The set was removed: frees its keys that no caller holds, except for those in flight.
   void forget_set(std::uint32_t set);

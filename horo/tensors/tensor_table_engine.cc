@@ -156,6 +156,7 @@ std::vector<Item> TensorTable::begin_epoch(const RankChange& change, const Work*
   config_.size = change.size;
   epoch_ = change.epoch;
   sets_.begin_epoch(unseen_.emplace_back(change));
+  if (change.has_joined) tensors_.reset_unnamed_messages_of_world();
   std::vector<Item> over = report_again(border, &unseen_.back());
   for (const Item& item : over) {
     if (item.spec->once) tensors_.skip(item.submission.key);

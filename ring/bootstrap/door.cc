@@ -53,7 +53,8 @@ Listener listen_for_data(const Config& config, const Places& places) {
 }
 
 LocalListener listen_locally(const Config& config) {
-  if (config.transport == "tcp" || config.local_size < 2) return {};
+  const bool is_alone = config.local_size < 2 && config.min_np == 0;  // an elastic job may grow
+  if (config.transport == "tcp" || is_alone) return {};
   const JobKey random = make_job_key();
   std::string name = say("horo-", ::geteuid(), "-", std::hex);
   for (std::size_t i = 0; i < 16; ++i) name += say(std::hex, static_cast<int>(random[i]));

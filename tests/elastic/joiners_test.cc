@@ -31,6 +31,14 @@ TEST(ElasticJoiners, AnyTextIsCompared) {
   EXPECT_NE(difference_of("a", "a="), std::nullopt);
 }
 
+TEST(ElasticJoiners, AMemberTakesItsWordBack) {
+  Joiners joiners = started(2, 1);
+  joiners.can_grow(0, "a=1");
+  EXPECT_TRUE(joiners.can_grow(0));
+  joiners.can_grow(0, "");
+  EXPECT_FALSE(joiners.can_grow(0));
+}
+
 TEST(ElasticJoiners, AReadyOneWaitsForOthersThatAreStarted) {
   Joiners joiners = started(2, 2);
   const Silences silences(4, {10s, 120s, 1s});

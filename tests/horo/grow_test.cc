@@ -320,17 +320,33 @@ TEST_F(Grow, TheGuardTellsWhichAreReadyAndRefusesOthersWithAReason) {
 TEST(BeforeTheJoin, AProcessHasASessionOfItsOwnAndIsNeverRankZero) {
   Config config = test::config_of(4, 5, "");
   config.local_rank = 2;
+  config.local_size = 4;
   config.joins = true;
   config.min_np = 1;
+  config.guard_fd = 0;  // not used before the join
   Session session(config);
-  EXPECT_EQ(session.topology().rank, 4);
-  EXPECT_EQ(session.topology().size, 5);
+  EXPECT_EQ(session.topology().rank, 2);
+  EXPECT_EQ(session.topology().size, 4);
   EXPECT_EQ(session.topology().local_rank, 2);
-  EXPECT_THAT(session.members(), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(session.members(), ElementsAre(0, 1, 2, 3));
   EXPECT_TRUE(session.has_yet_to_join());
   EXPECT_EQ(sum(session, "alone", 2), 2);
   EXPECT_THROW(session.grow(), std::invalid_argument);
   EXPECT_TRUE(session.joiners().empty());
+}
+
+TEST(BeforeTheJoin, TheFirstPlaceOfAHostIsNotRankZeroEither) {
+  for (const int size : {1, 4}) {
+    Config config = test::config_of(7, 8, "");
+    config.local_rank = 0;
+    config.local_size = size;
+    config.joins = true;
+    config.min_np = 1;
+    config.guard_fd = 0;
+    Session session(config);
+    EXPECT_EQ(session.topology().rank, std::max(size, 2) - 1);
+    EXPECT_EQ(session.topology().size, std::max(size, 2));
+  }
 }
 
 TEST(BeforeTheJoin, AProcessThatHoroRunDidNotStartToJoinIsRefused) {

@@ -57,6 +57,27 @@ TEST_P(Transfer, RanksThatJoinGetTheBytesOfTheOthers) {
   EXPECT_THAT(errors, Each(""));
 }
 
+// As statistics of BatchNorm: the donors have different values, and all of those of one donor are given.
+TEST_P(Transfer, BuffersThatDifferComeFromTheFirstDonorAlone) {
+  const auto errors = run_world(4, [](Session& session) {
+    const int rank = session.topology().rank;
+    const bool has_state = rank > 0;
+    Buffers mine(kSizes, has_state ? static_cast<unsigned>(rank) : 0);
+    Buffers same(kSizes, has_state ? 9 : 0);
+    std::vector<NamedBuffer> all;
+    for (std::size_t i = 0; i < kSizes.size(); ++i) {
+      all.push_back(same.named()[i]);
+      all.push_back(mine.named()[i]);
+      all.back().name += " of each";
+      all.back().is_of_first = true;
+    }
+    EXPECT_TRUE(transfer_state(session, all, has_state, GetParam()).is_complete);
+    EXPECT_TRUE(same == Buffers(kSizes, 9));
+    EXPECT_TRUE(mine == Buffers(kSizes, has_state ? static_cast<unsigned>(rank) : 1));
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
 TEST_P(Transfer, OneRankGivesManySmallBuffersToAnother) {
   const std::vector<std::size_t> sizes(1'000, 40);
   const auto errors = run_world(2, [&](Session& session) {

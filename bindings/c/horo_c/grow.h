@@ -11,10 +11,11 @@ extern "C" {
 /* 1 if this process was started to join a job that runs, and has not joined: its session is one of this rank alone. */
 HORO_API int32_t horo_has_yet_to_join(horo_session* session);
 /* Joins that job: blocks until its ranks have come to a border (horo_grow). settings: see horo_init. terms: lines
- * "name=value" that all ranks have alike, besides the settings; at most 983,040 bytes. HORO_PEER_LOST: the job has
+ * "name=value" that all ranks have alike, besides the settings; together at most 1 MiB. HORO_PEER_LOST: the job has
  * ended, or refuses this process, with the reason. The session that horo_init gave is freed by its caller. */
 HORO_API horo_session* horo_init_join(const char* const* settings, size_t count, const char* terms);
-/* The script of this rank can go on with processes that join, if they have the same terms. The last call counts. */
+/* The script of this rank can go on with processes that join, if they have the same terms. The last call counts. Null:
+ * it cannot any more. */
 HORO_API int32_t horo_can_grow(horo_session* session, const char* terms);
 /* Writes the ids (horo_get_members) that the processes which are ready to join will have; at most `count` of them.
  * Returns their number. Ranks are told at different times. Never blocks. */
@@ -33,6 +34,7 @@ typedef struct {
   const char* form;
   void* data; /* of the host; null if there are no bytes */
   uint64_t bytes;
+  int32_t is_of_first; /* 1: ranks may have different values, so all of it comes from the first rank with the state */
 } horo_state_buffer;
 typedef struct {
   uint32_t struct_bytes;

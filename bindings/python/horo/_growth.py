@@ -73,14 +73,14 @@ class Growth:
         self._check(quick.horo_synced(self.pointer, encoded(text, "text")))
 
     def transfer(self, buffers, has_state):
-        """Gives the bytes of the ranks with the state to those that have joined. buffers: [(name, form, address,
-        bytes)], equal on all ranks but for the addresses. Collective over the world; blocks. Returns a Transferred.
-        See horo_transfer."""
+        """Gives the bytes of the ranks with the state to those that have joined. buffers: [(name, form, address, bytes,
+        is_of_first)], equal on all ranks but for the addresses; see horo_state_buffer. Collective over the world;
+        blocks. Returns a Transferred. See horo_transfer."""
         rows = (_native.StateBuffer * max(len(buffers), 1))()
-        for row, (name, form, address, nbytes) in zip(rows, buffers):
+        for row, (name, form, address, nbytes, is_of_first) in zip(rows, buffers):
             row.struct_bytes = ctypes.sizeof(row)
             row.name, row.form = encoded(name, "name"), encoded(form, "form")
-            row.data, row.bytes = address, nbytes
+            row.data, row.bytes, row.is_of_first = address, nbytes, is_of_first
         moved = _native.Transferred(ctypes.sizeof(_native.Transferred))
         with held:
             try:

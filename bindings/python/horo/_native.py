@@ -124,6 +124,7 @@ class StateBuffer(ctypes.Structure):
         ("form", c_char_p),
         ("data", c_void_p),
         ("bytes", c_uint64),
+        ("is_of_first", c_int32),
     ]
 
 

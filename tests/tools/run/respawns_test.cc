@@ -171,7 +171,8 @@ TEST(Respawns, APlainScriptIsToldOnce) {
   job.wait(seconds(1), kPlain);
   job.lose(1);
   EXPECT_THAT(job.wait(minutes(60), kPlain), IsEmpty());
-  EXPECT_THAT(job.lines, ElementsAre("rank 2 is not replaced: the script has no horo.elastic.State (docs/elastic.md)"));
+  EXPECT_THAT(job.lines,
+              ElementsAre("rank 2 is not replaced: no rank is in a function of horo.elastic.run (docs/elastic.md)"));
 }
 
 TEST(Respawns, NoRestartsMeansNone) {

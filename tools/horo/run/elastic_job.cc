@@ -195,8 +195,11 @@ GuardActions ElasticJob::drain(std::chrono::milliseconds grace) {
 
 int ElasticJob::finished() const {
   const std::vector<MemberView>& members = decision_->job().members;
-  const auto has_left = [](const MemberView& one) { return one.state.word == "left"; };
-  return static_cast<int>(std::count_if(members.begin(), members.end(), has_left));
+  int finished = 0;
+  for (MemberId id = 0; id < members.size(); ++id) {
+    if (members[id].state.word == "left" && has_joined(id)) ++finished;
+  }
+  return finished;
 }
 
 bool ElasticJob::is_over() const {

@@ -104,7 +104,7 @@ void add_horovod_place(const Launch& launch, int local_rank, LocalWorld::Variabl
   variables["HOROVOD_LOCAL_RANK"] = std::to_string(local_rank);
   variables["HOROVOD_LOCAL_SIZE"] = variables["HORO_LOCAL_SIZE"];
   variables["HOROVOD_CROSS_RANK"] = std::to_string(cross_rank);
-  variables["HOROVOD_CROSS_SIZE"] = std::to_string(cross_size);
+  variables["HOROVOD_CROSS_SIZE"] = std::to_string(std::max(cross_size, 1));
 }
 
 // torchrun's names for a rank's place: trainers read them before they start anything.
@@ -180,8 +180,15 @@ LocalWorld::Variables LocalWorld::variables(const RankSlot& slot, int rank) cons
   if (joins(rank)) variables["HORO_JOINS"] = "1";
   variables["HORO_ADDR"] = address_;
   variables["HORO_KEY_FD"] = std::to_string(key_.get());
-  add_horovod_place(launch_, slot.local_rank, variables);
-  add_torch_place(launch_, slot.local_rank, variables);
+  Variables place = variables;
+  if (joins(rank)) {  // as Session::topology() is before the join
+    const int size = std::max({launch_.size(), slot.local_rank + 1, 2});
+    place["HORO_RANK"] = std::to_string(slot.local_rank > 0 ? slot.local_rank : size - 1);
+    place["HORO_SIZE"] = std::to_string(size);
+  }
+  add_horovod_place(launch_, slot.local_rank, place);
+  add_torch_place(launch_, slot.local_rank, place);
+  variables.merge(place);
   if (launch_.min_ranks > 0) variables["HORO_MIN_NP"] = std::to_string(launch_.min_ranks);
   if (!launch_.cwd.empty()) variables["PWD"] = launch_.cwd;
   for (const auto& [name, value] : launch_.variables) variables[name] = value;

@@ -103,7 +103,7 @@ Respawns::Decided Respawns::pass_time(TimePoint now, const Growth& growth) {
   }
   if (plain_due_ && plain_due_->first <= now && !is_stopped_) {
     lines_.push_back("rank " + std::to_string(plain_due_->second) +
-                     " is not replaced: the script has no horo.elastic.State (docs/elastic.md)");
+                     " is not replaced: no rank is in a function of horo.elastic.run (docs/elastic.md)");
     plain_due_.reset();
     is_plain_told_ = true;
   }
@@ -111,10 +111,8 @@ Respawns::Decided Respawns::pass_time(TimePoint now, const Growth& growth) {
     Place& place = places_[slot];
     if (!place.due || *place.due > now || !growth.can_grow || is_stopped_ || are_alike_) continue;
     decided.starts.push_back({static_cast<int>(slot), place.instead});
-    if (place.instead) {
-      place.restarts.push_back(now);
-      ++place.in_a_row;
-    }
+    if (place.instead) place.restarts.push_back(now);
+    ++place.in_a_row;
     place.due.reset();
     place.instead.reset();
   }
@@ -125,6 +123,7 @@ Respawns::Decided Respawns::pass_time(TimePoint now, const Growth& growth) {
 std::optional<TimePoint> Respawns::next_deadline() const {
   std::optional<TimePoint> next;
   const auto add = [&](TimePoint due) { next = std::min(due, next.value_or(due)); };
+  if (!lines_.empty()) add(now_);
   if (is_stopped_) return next;
   for (const Place& place : places_) {
     if (place.due && *place.due > now_ && !are_alike_) add(*place.due);

@@ -46,7 +46,9 @@ void RankSupervisor::on_notice_over() {
 
 bool RankSupervisor::is_ended_by_notice() const {
   if (!is_draining_) return false;
-  const auto is_sent_away = [](const auto& one) { return one.second.is_sent_away; };
+  const auto is_sent_away = [this](const auto& one) {
+    return one.second.is_sent_away && elastic_->has_joined(one.first);
+  };
   return elastic_->is_ended_by_notice() || std::any_of(ranks_.begin(), ranks_.end(), is_sent_away);
 }
 

@@ -19,5 +19,5 @@ def transfer(session, tensors, has_state):
     Collective over the world, between two steps; blocks. Returns Moved. Raises ValueError on a joining rank whose
     tensors differ, with the first difference; the other ranks go on when it has left. Raises HoroError if bytes arrive
     with another hash."""
-    moved = session.transfer([(one.name, one.form, one.address, one.nbytes) for one in tensors], has_state)
+    moved = session.transfer([(one.name, one.form, one.address, one.nbytes, False) for one in tensors], has_state)
     return Moved(bool(moved.is_complete), moved.bytes, bool(moved.by_messages), moved.text.decode(errors="replace"))
