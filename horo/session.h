@@ -161,8 +161,9 @@ class Session {
   // the processes that are ready to join. All ranks call it the same number of times. What is released by then ends
   // first; everything else in flight is agreed on in the next epoch. The work ends in it, with its number (counts[0]);
   // none may have joined, and ranks may have been lost. If one is lost just then, number and members may differ between
-  // ranks for a moment: a collective tells all of them who is there. Never blocks. Throws std::invalid_argument (a
-  // static job; process sets of more than 1 MiB), ShutDown or PeerLost. Fails with Mismatch as rebuild() does.
+  // ranks for a moment: a collective tells all of them which ranks there are. Never blocks. Throws
+  // std::invalid_argument (a static job; process sets of more than 1 MiB), ShutDown or PeerLost. Fails with Mismatch as
+  // rebuild() does.
   std::shared_ptr<Work> grow();
   // This rank, which has joined, has the state of the others now: it counts from here on as the others do. text: for
   // the job's story.

@@ -24,13 +24,7 @@ constexpr std::chrono::seconds kWaitForView{1};
 }  // namespace
 
 ElasticEpochs::ElasticEpochs(Engine& engine)
-    : engine_(engine), guard_(engine.config_.guard_fd, [this] { on_guard_message(); }) {
-  open_door_ = doors_of(engine.config_);
-}
-
-void ElasticEpochs::wake() noexcept {
-  if (frozen_) guard_.wake();
-}
+    : engine_(engine), door_(engine.config_), guard_(engine.config_.guard_fd, [this] { on_guard_message(); }) {}
 
 // Without memory for the text the end of the process tells the guard.
 void ElasticEpochs::fail(const std::string& why) noexcept {
@@ -54,7 +48,7 @@ FailurePtr ElasticEpochs::loss(const std::string& text) const {
 void ElasticEpochs::join(const FirstLinks& first, const std::string& terms) {
   std::optional<View> view;
   if (engine_.config_.joins) {
-    guard_.send(Ready{terms, make_card()});
+    guard_.send(Ready{terms, door_.renew()});
     fail_point("join.ready");
     view = next_view();
     fail_point("join.view");
@@ -67,7 +61,7 @@ void ElasticEpochs::join(const FirstLinks& first, const std::string& terms) {
     } catch (const PeerLost& lost) {
       const std::vector<MemberId> members = view ? view->members : first_membership(engine_.config_).members;
       Frozen frozen{epoch, {}, member_at(members, lost.origin()), lost.what()};
-      frozen.card = make_card();
+      frozen.card = door_.renew();
       guard_.send(frozen);
     }
     view = next_view();
@@ -82,7 +76,7 @@ void ElasticEpochs::enter_first(const std::optional<View>& view, const FirstLink
   const Membership membership = view ? membership_in(*view, id) : first_membership(engine_.config_);
   const Config config = view ? config_in(membership, *view, engine_.config_) : engine_.config_;
   if (view && !view->sets.empty()) joined_ = decode_join_state(view->sets);
-  Links links = view ? connect_to(*view, config, is_cancelled) : first(is_cancelled);
+  Links links = view ? door_.connect(*view, config, is_cancelled) : first(is_cancelled);
   engine_.epoch_ = joins ? std::make_shared<EpochState>(membership, config, std::move(links), joined_)
                          : std::make_shared<EpochState>(membership, config, std::move(links));
   fail_point("start.connected");
@@ -277,7 +271,6 @@ void ElasticEpochs::stop_at_border() {
   border_ = request;
   is_border_done_ = false;
   report_frozen(epoch.membership.epoch, "ranks join", std::nullopt);
-  log_info(say("rank ", engine_.rank(), " is at the border of epoch ", epoch.membership.epoch));
 }
 
 // Called in a catch block.
@@ -289,23 +282,10 @@ FailurePtr ElasticEpochs::failure_in_freeze() const noexcept {
   }
 }
 
-// The other members of the next epoch connect to the door of this rank when they have got its card.
-Card ElasticEpochs::make_card() {
-  door_ = {};
-  if (open_door_) door_ = open_door_();
-  return door_.card;
-}
-
-// The door is closed when all have connected, or some could not.
-Links ElasticEpochs::connect_to(const View& view, const Config& config, const IsCancelled& is_cancelled) {
-  const Door door = std::exchange(door_, {});
-  return connect_doors(config, view.epoch, door, cards_in(view), is_cancelled);
-}
-
 // After close(): this rank takes part no more.
 void ElasticEpochs::end() noexcept {
   frozen_ = false;
-  door_ = {};
+  door_.close();
   engine_.end_works();
 }
 
@@ -317,18 +297,14 @@ void ElasticEpochs::report_frozen(std::uint32_t epoch, const std::string& why, s
     frozen.applied = effects.applied;
     frozen.forgotten = effects.forgotten;
     frozen.effects = std::move(effects.effects);
-    frozen.at_border = border_.has_value();
     if (border_) {
       const auto& members = engine_.epoch_->membership.members;
       frozen.sets = encode(engine_.tensor_table_.for_joiners(members, border_->submission.key));
-    }
-    if (frozen.sets.size() > kMaxSetState) {
-      log_error(say("no rank can join: the process sets have more than ", kMaxSetState, " bytes"));
-      frozen.at_border = false;
-      frozen.sets.clear();
+      frozen.at_border = frozen.sets.size() <= kMaxSetState;  // sets that another thread has added since grow()
+      if (!frozen.at_border) frozen.sets.clear();
     }
   }
-  frozen.card = make_card();
+  frozen.card = door_.renew();
   fail_point("engine.stopped");
   guard_.send(frozen);
   fail_point("engine.frozen");
@@ -415,7 +391,7 @@ std::shared_ptr<EpochState> ElasticEpochs::connect(const View& view) {
   const Membership membership = membership_in(view, before.members[static_cast<std::size_t>(before.rank)]);
   const Config config = config_in(membership, view, engine_.config_);
   const auto is_cancelled = [this, &view] { return guard_.has_ended(view.epoch) || engine_.is_leaving(); };
-  Links links = connect_to(view, config, is_cancelled);
+  Links links = door_.connect(view, config, is_cancelled);
   return std::make_shared<EpochState>(membership, config, std::move(links), *engine_.epoch_);
 }
 

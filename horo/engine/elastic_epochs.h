@@ -14,6 +14,7 @@
 #include "horo/base/mutex.h"
 #include "horo/base/time.h"
 #include "horo/engine/epoch_state.h"
+#include "horo/engine/views.h"
 #include "horo/tensors/item.h"
 #include "horo/topology.h"
 #include "ring/links.h"
@@ -35,9 +36,11 @@ class ElasticEpochs {
   std::optional<TimePoint> notice();  // see Session::notice
   // Whether this rank waits for a view.
   bool is_frozen() const noexcept { return frozen_; }
-  void wake() noexcept;
+  void wake() noexcept {
+    if (frozen_) guard_.wake();
+  }
   void tell(const MemberMessage& message) noexcept { guard_.send(message); }
-  void fail(const std::string& why) noexcept;  // this rank leaves the job
+  void fail(const std::string& why) noexcept;                   // this rank leaves the job
   std::vector<MemberId> joiners() { return guard_.joiners(); }  // see Session::joiners
 
   // ---- The first epoch.
@@ -85,16 +88,13 @@ class ElasticEpochs {
   void report(std::uint32_t epoch) noexcept;
   void report_frozen(std::uint32_t epoch, const std::string& why, std::optional<MemberId> lost);
   FailurePtr failure_in_freeze() const noexcept;
-  Card make_card();
-  Links connect_to(const View& view, const Config& config, const IsCancelled& is_cancelled);
   void settle(const ProgressOf& progress, const Effects& effects);
   void install(const View& view);
   std::shared_ptr<EpochState> connect(const View& view);
 
   Engine& engine_;
-  bool is_settled_ = false;              // frozen, and the view after the frozen epoch has come
-  OpenDoor open_door_;                   // null: a job of one rank
-  Door door_;                            // frozen: for the next epoch
+  bool is_settled_ = false;  // frozen, and the view after the frozen epoch has come
+  NextDoor door_;
   std::optional<TimePoint> left_since_;  // a rank has left this epoch, and collectives are in flight
   int left_rank_ = -1;
   int lost_rank_ = -1;           // by the numbers of the last epoch

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
-
-#include "ring/links.h"
+#include <utility>
 
 namespace horo {
 namespace {
@@ -41,6 +40,17 @@ Membership membership_in(const View& view, MemberId id) {
   const auto found = std::find(view.members.begin(), view.members.end(), id);
   if (found == view.members.end()) throw std::runtime_error("the view of the next epoch has no place for this rank");
   return {view.epoch, view.members, static_cast<int>(found - view.members.begin())};
+}
+
+Card NextDoor::renew() {
+  door_ = {};
+  door_ = open_();
+  return door_.card;
+}
+
+Links NextDoor::connect(const View& view, const Config& config, const IsCancelled& is_cancelled) {
+  const Door door = std::exchange(door_, {});
+  return connect_doors(config, view.epoch, door, cards_in(view), is_cancelled);
 }
 
 int first_lost(const std::vector<int>& rank_of) {

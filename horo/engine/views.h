@@ -7,6 +7,7 @@
 #include "elastic/messages.h"
 #include "horo/base/config.h"
 #include "horo/engine/epoch_state.h"
+#include "ring/links.h"
 
 namespace horo {
 
@@ -18,6 +19,21 @@ Config config_in(const Membership& membership, const View& view, const Config& c
 Membership membership_in(const View& view, MemberId id);
 // The first rank of the last epoch that is not in the next one; -1: none.
 int first_lost(const std::vector<int>& rank_of);
+// The door of this rank for the next epoch, while it is frozen. The other members connect to it when they have its
+// card.
+class NextDoor {
+ public:
+  explicit NextDoor(const Config& config) : open_(doors_of(config)) {}
+  // Opens another one, and closes the one before.
+  Card renew();
+  // The door is closed when all have connected, or some could not. Throws as connect_doors does.
+  Links connect(const View& view, const Config& config, const IsCancelled& is_cancelled);
+  void close() { door_ = {}; }
+
+ private:
+  const OpenDoor open_;
+  Door door_;
+};
 // Nothing: no such rank.
 std::optional<MemberId> member_at(const std::vector<MemberId>& members, int rank);
 

@@ -58,8 +58,8 @@ TEST(ElasticJoiners, AReadyOneWaitsForOthersThatAreStarted) {
 TEST(ElasticJoiners, AfterTheLastReadyOneIsGoneTheMembersAreToldThatNoneIs) {
   Joiners joiners = started(2, 1);
   const Silences silences(3, {10s, 120s, 1s});
-  joiners.can_grow(0, "");
-  joiners.ready(2, {}, kNow);
+  joiners.can_grow(0, "a=1");
+  joiners.ready(2, {"a=1", {}}, kNow);
   EXPECT_TRUE(joiners.compare_with(0).empty());
   EXPECT_EQ(joiners.next_grow(1, silences, kNow), Grow{{2}});
   joiners.end(2);
