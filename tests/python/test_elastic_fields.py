@@ -1,20 +1,23 @@
 """horo.elastic.State: fields by type, what is refused, and the loop with a session that never grows."""
 
 import collections
-import re
 
 import numpy
 import pytest
 import torch
-from elastic_ranks import OneProcessBorder
+from elastic_ranks import OneProcessBorder, Session
 from torch.utils.data import DataLoader, Dataset
 
 import horo
 import horo.torch
 import horovod.torch
 from horo import _default
-from horo.elastic import Sampler, State, rest, sharded
+from horo.elastic import Sampler, State, loop, rest, sharded
+from horo.elastic.border import Border
 from horo.elastic.fields import from_json, to_json
+from horo.elastic.giving import Giving
+from horo.torch.elastic import loop as horovods_loop
+from horo.torch.round_state import RoundState
 
 
 def fields_of(**values):
@@ -29,7 +32,7 @@ def give(donor, joiner):
     sources = {name: tensor for field in fields for name, tensor, _ in field.horo_state()}
     made = joiner._fields()
     for field in made:
-        for name, tensor in field.prepare(told["fields"][field.name]):
+        for name, tensor, _ in field.prepare(told["fields"][field.name]):
             with torch.no_grad():
                 tensor[...] = sources[name]
     joiner._take(made, told)
@@ -112,11 +115,81 @@ class Own:
 
 def test_an_object_with_horo_state_yields_tensors_of_three_kinds():
     assert State(own=Own("replicated")).terms()[0] == "state.own.part=int64[3]"
-    assert "own.part" not in "".join(State(own=Own("per rank")).terms())
+    assert State(own=Own("per rank")).terms()[0] == "state.own.part=int64[3]"
     with pytest.raises(ValueError, match="own.part is sharded"):
         State(own=Own(sharded((6,), [(0, 3)])))
     with pytest.raises(TypeError, match="expected a tensor that is 'replicated'"):
         State(own=Own("copied"))
+
+
+class Gradients:
+    """What a Border reads of the Gradients of an optimizer."""
+
+    def __init__(self):
+        self.round = RoundState(2, may_add=True)
+
+
+def test_gradients_are_absent_by_their_own_batch_alone():
+    gradients = Gradients()
+    border = Border(Session((0, 1), 0), lambda: [gradients])
+    for counts in (True, False, True):
+        border.count_batch(counts)
+        assert gradients.round.is_absent != counts
+    gradients.round.end_pass()  # of this batch: it has only accumulated
+    border.count_batch(False)
+    assert gradients.round.is_dirty and not gradients.round.is_absent
+
+
+ASSIGNED = {
+    "model": ([1], "with a module and cannot become a plain value: make the State with a plain value"),
+    "optimizer": (None, "with an optimizer and cannot become a plain value"),
+    "schedule": (torch.amp.GradScaler("cpu"), "with a CosineAnnealingLR and cannot become a GradScaler"),
+    "sampler": (3, "with a Sampler and cannot become a plain value"),
+    "tensor": (numpy.zeros(2), "with a tensor and cannot become an array"),
+    "array": (0.5, "with an array and cannot become a plain value"),
+    "own": (torch.zeros(2), "with a Own and cannot become a tensor"),
+    "best": (torch.nn.Linear(1, 1), "with a plain value and cannot become a module"),
+}
+
+
+def test_a_field_keeps_its_kind():
+    made = trained(0)
+    given = {"tensor": torch.ones(2), "array": numpy.ones(2), "own": Own("replicated"), "best": None}
+    state = fields_of(**made, **given, sampler=Sampler(4))
+    for name, (value, text) in ASSIGNED.items():
+        with pytest.raises(TypeError, match=f"State.{name} was made {text}"):
+            setattr(state, name, value)
+    with pytest.raises(TypeError, match="the field 'best' is a builtins.range"):
+        state.best = range(3)
+    terms = state.terms()
+    state.best, state.tensor = torch.zeros(3), torch.zeros(2)
+    state.model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    assert [line for line in terms if "params" not in line] == [one for one in state.terms() if "params" not in one]
+
+
+def test_a_plain_field_can_hold_a_tensor_that_a_joiner_gets():
+    donor, joiner = fields_of(best=None), fields_of(best=None)
+    donor.best = torch.arange(3)
+    give(donor, joiner)
+    assert joiner.best.tolist() == [0, 1, 2] and donor.terms() == joiner.terms()
+
+
+def test_buffers_of_modules_are_those_of_the_first_rank():
+    state = fields_of(**trained(1))
+    buffers = {one.name: one for one in Giving(state, None, True)._own(state._fields())}
+    marked = {name for name, one in buffers.items() if one.of_first}
+    of_norm = {f"1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
+    assert marked == {
+        "averaged.n_averaged",
+        *(f"model.{name}" for name in of_norm),
+        *(f"averaged.module.{name}" for name in of_norm),
+    }
+    assert "state.model.1.running_mean=float32[4]" in state.terms()
+    rest = from_json(to_json({"fields": {one.name: one.rest() for one in state._fields()}}))
+    room = Giving(state, Session((0,), 0), False)._room(state._fields(), rest)
+    assert [(one.name, one.form, one.of_first) for one in room] == [
+        (one.name, one.form, one.of_first) for one in buffers.values()
+    ]
 
 
 def test_trust_pickles():
@@ -218,6 +291,64 @@ def test_another_loader_is_refused(alone, loader, text):
         horo.elastic.run(lambda state: list(state.batches(loader)))(state)
 
 
+def test_a_second_loop_over_a_pass_that_is_over_is_refused(alone):
+    sampler = Sampler(10, batch_size=4)
+    loader, state, steps = DataLoader(Squares(), batch_sampler=sampler), State(sampler=sampler), []
+
+    @horo.elastic.run
+    def train(state):
+        for _ in range(3):
+            for _ in state.batches(loader):
+                steps.append(state.step)
+
+    with pytest.raises(RuntimeError, match="the pass is over; expected a loop over State.passes"):
+        train(state)
+    assert steps == [1, 2, 3]
+    with pytest.raises(AttributeError):
+        state.step = 7
+
+    @horo.elastic.run
+    def joined_in_a_later_loop(state):
+        while sampler.steps_left():  # as other ranks have done before this one joined
+            sampler.notes.append(sampler.deal.draw())
+            sampler.receive()
+            sampler.deal.settle({0})
+        assert not list(state.batches(loader))
+
+    sampler.start(1)
+    joined_in_a_later_loop(state)
+
+
+class Elastic:
+    """What the end of a function reads of a session."""
+
+    def __init__(self, is_elastic=True, closed=False, error=None):
+        self.is_elastic, self.closed, self.error, self.calls = is_elastic, closed, error, 0
+
+    def cannot_grow(self):
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+
+
+def test_growth_is_taken_back_when_a_function_has_ended():
+    for session in (Elastic(), Elastic(error=horo.PeerLost("rank 1 is gone")), Elastic(error=horo.ShutDown("closed"))):
+        loop.take_back(session)
+        assert session.calls == 1
+    for session in (Elastic(is_elastic=False), Elastic(closed=True)):
+        loop.take_back(session)
+        assert session.calls == 0
+
+
+def test_calls_of_functions_are_counted(alone, monkeypatch):
+    told = []
+    monkeypatch.setattr(loop, "text_of", lambda terms, call: told.append(call) or "")
+    monkeypatch.setattr(horovods_loop, "text_of", loop.text_of)
+    for state in (State(best=1), horo.torch.elastic.ObjectState(lambda value: value, lambda: 0), State(best=1)):
+        horo.elastic.run(lambda state: None)(state)
+    assert told == [told[0], told[0] + 1, told[0] + 2]
+
+
 def test_loops_outside_of_run_are_refused():
     with pytest.raises(RuntimeError, match="expected in a function of horo.elastic.run"):
         next(State(best=1).passes(3))
@@ -232,21 +363,8 @@ def test_an_exception_of_the_script_is_raised_as_it_is(alone):
     assert alone.census is None
 
 
-def test_a_difference_of_the_state_is_named():
-    from horo.elastic.transfer import cut, difference_of
-
-    table = [["a", "float32[3]", 12], ["b", "int64[]", 8]]
-    assert difference_of(table, table) == ""
-    assert difference_of(table[:1], table) == "b is missing here and int64[] there"
-    assert difference_of([["a", "float32[4]", 16], table[1]], table) == "a is float32[4] here and float32[3] there"
-    assert re.match("c is .* and missing there", difference_of([["c", "int8[1]", 1]], table))
-    pieces = cut([5 << 20, 0, 3])
-    assert [sum(part[2] for part in piece) for piece in pieces] == [2 << 20, 2 << 20, (1 << 20) + 3]
-
-
 def test_very_long_terms_become_a_hash():
-    from horo.elastic.loop import text_of
-
-    assert text_of(["a=1", "b=2"]) == "a=1\nb=2"
+    assert loop.text_of(["a=1", "b=2"], 3) == "state.run=3\na=1\nb=2"
     lines = [f"state.a{number}=float32[3]" for number in range(40000)]
-    assert text_of(lines).startswith("state=sha256 ") and text_of(lines) != text_of(lines[:-1])
+    assert loop.text_of(lines, 1).startswith("state.run=1\nstate=sha256 ")
+    assert loop.text_of(lines, 1) != loop.text_of(lines[:-1], 1)

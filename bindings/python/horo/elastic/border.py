@@ -69,15 +69,15 @@ class Border:
 
     def count_batch(self, counts):
         """A batch is given to the script. What earlier rounds have told does not count for it. counts: False where it
-        is a copy of another rank's: this rank's gradients of the next round are absent then."""
+        is a copy of another rank's: this rank's gradients of the next round are absent then, unless those of earlier
+        batches are among them."""
         if self._census is not None:
             self._census.batches += 1
             if not self._is_open:
                 self._census.found = []
             self._is_open = True
-        if not counts:
-            for gradients in self._gradients():
-                gradients.round.is_absent = True
+        for gradients in self._gradients():
+            gradients.round.is_absent = not counts and not gradients.round.is_dirty
 
     def settle(self, is_end=False):
         """At a place that all ranks come to. Returns (contributors, knows): the members that have contributed what was

@@ -6,22 +6,22 @@ Their tensors have the names that torch.distributed.checkpoint gives to a flatte
 
 import torch
 
-from horo.elastic.buffers import REPLICATED, form_of
+from horo.elastic.buffers import PER_RANK, REPLICATED, form_of
 from horo.elastic.fields import Field, InPlace
 from horo.torch.optimizer_state import load_exactly
 
 
-def adapter_of_torch(name, value, options):
-    """The Field of a value of PyTorch; None: of another kind, or one with state_dict()."""
+def adapter_of_torch(value):
+    """The class of the Field of a value of PyTorch; None: of another kind, or one with state_dict()."""
     if isinstance(value, torch.nn.Module):
-        return OfModule(name, value, options)
-    if isinstance(value, torch.optim.Optimizer):
-        return OfOptimizer(name, value, options)
-    return None
+        return OfModule
+    return OfOptimizer if isinstance(value, torch.optim.Optimizer) else None
 
 
 class OfModule(InPlace):
-    """Parameters and buffers. A tensor in two places is one tensor, under its first name."""
+    """Parameters, and buffers, in which the ranks may differ. A tensor in two places is one, under its first name."""
+
+    word = "a module"
 
     def __init__(self, name, value, options):
         super().__init__(name, value, options)
@@ -29,17 +29,19 @@ class OfModule(InPlace):
             options.names.setdefault(id(param), (one, self._full(one)))
 
     def horo_state(self):
-        for name, tensor in (*self.value.named_parameters(), *self.value.named_buffers()):
+        params = [(*pair, REPLICATED) for pair in self.value.named_parameters()]
+        for name, tensor, kind in (*params, *((*pair, PER_RANK) for pair in self.value.named_buffers())):
             if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
                 raise ValueError(
                     f"horo.elastic.State: {self._full(name)} has no shape yet: run a forward pass before elastic.run"
                 )
-            yield self._full(name), tensor, REPLICATED
+            yield self._full(name), tensor, kind
 
 
 class OfOptimizer(Field):
     """Options of the groups and the state. A rank that joins may have no state yet: it is made of the rest."""
 
+    word = "an optimizer"
     is_replaced = False
 
     def terms(self):
