@@ -6,6 +6,8 @@ Their tensors have the names that torch.distributed.checkpoint gives to a flatte
 
 import torch
 
+from horo._compression import codec_of
+from horo._specs import op_name
 from horo.elastic.buffers import PER_RANK, REPLICATED, form_of
 from horo.elastic.fields import Field, InPlace
 from horo.torch.optimizer_state import load_exactly
@@ -16,6 +18,26 @@ def adapter_of_torch(value):
     if isinstance(value, torch.nn.Module):
         return OfModule
     return OfOptimizer if isinstance(value, torch.optim.Optimizer) else None
+
+
+def options_of(optimizer):
+    """[(name, text)]: what a DistributedOptimizer was made with."""
+    options = getattr(optimizer, "_horo_options", None)
+    if options is None:
+        return [("is", "no")]
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    places = {id(param): place for place, param in enumerate(params)}
+    compression = options["compression"]
+    codec = codec_of(compression)
+    texts = {name: str(value) for name, value in options.items()}
+    texts |= {
+        "op": op_name(options["op"]),
+        "compression": getattr(compression, "__name__", type(compression).__name__) if codec is None else codec or "no",
+        "backward_passes_per_step": str(optimizer.backward_passes_per_step),
+        "groups": str([[places.get(id(param)) for param in group] for group in options["groups"]]),
+        "process_set": "the world" if options["process_set"].process_set_id == 0 else "a part of the ranks",
+    }
+    return [("is", "yes"), *((name, text) for name, text in texts.items() if name != "num_groups")]
 
 
 class OfModule(InPlace):
@@ -50,7 +72,7 @@ class OfOptimizer(Field):
         rows = [(self.name, f"{kind}, {len(self.value.param_groups)} groups")]
         for name, param in zip(self._names(), self._params()):
             rows.append((self._full(f"params.{name}"), form_of(param)))
-        return rows
+        return [*rows, *((self._full(f"distributed.{name}"), text) for name, text in options_of(self.value))]
 
     def _params(self):
         return [param for group in self.value.param_groups for param in group["params"]]
