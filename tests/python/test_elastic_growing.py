@@ -16,7 +16,8 @@ DEATHS = {  # rank:step:place, and the changes that all ranks have seen
 
 @pytest.mark.parametrize("deaths", DEATHS, ids=str)
 def test_each_sample_counts_once_per_pass_when_ranks_die(deaths):
-    output, errors = run(command(4, "elastic_growing", *deaths, deadline=TORCH_DEADLINE_S))
+    options = ("--min-np", "1", "--restarts", "0")
+    output, errors = run(command(4, "elastic_growing", *deaths, options=options, deadline=TORCH_DEADLINE_S))
     assert errors.count(" died ") == len(deaths), errors
     passes, contributors = [[] for _ in range(PASSES)], {}
     for line in re.findall(r"^\[\d\] step (.*)$", output, re.MULTILINE):
