@@ -1,20 +1,18 @@
-"""horo.elastic.State: fields by type, what is refused, and the loop with a session that never grows."""
+"""The fields of horo.elastic.State by type: what a rank that joins gets, and what is refused."""
 
 import collections
-import re
 
 import numpy
 import pytest
 import torch
-from elastic_ranks import OneProcessBorder
-from torch.utils.data import DataLoader, Dataset
+from elastic_ranks import OneProcessBorder, Session
 
 import horo
 import horo.torch
 import horovod.torch
-from horo import _default
 from horo.elastic import Sampler, State, rest, sharded
 from horo.elastic.fields import from_json, to_json
+from horo.elastic.giving import Giving
 
 
 def fields_of(**values):
@@ -29,7 +27,7 @@ def give(donor, joiner):
     sources = {name: tensor for field in fields for name, tensor, _ in field.horo_state()}
     made = joiner._fields()
     for field in made:
-        for name, tensor in field.prepare(told["fields"][field.name]):
+        for name, tensor, _ in field.prepare(told["fields"][field.name]):
             with torch.no_grad():
                 tensor[...] = sources[name]
     joiner._take(made, told)
@@ -112,11 +110,63 @@ class Own:
 
 def test_an_object_with_horo_state_yields_tensors_of_three_kinds():
     assert State(own=Own("replicated")).terms()[0] == "state.own.part=int64[3]"
-    assert "own.part" not in "".join(State(own=Own("per rank")).terms())
+    assert State(own=Own("per rank")).terms()[0] == "state.own.part=int64[3]"
     with pytest.raises(ValueError, match="own.part is sharded"):
         State(own=Own(sharded((6,), [(0, 3)])))
     with pytest.raises(TypeError, match="expected a tensor that is 'replicated'"):
         State(own=Own("copied"))
+
+
+ASSIGNED = {
+    "model": ([1], "with a module and cannot become a plain value: make the State with a plain value"),
+    "optimizer": (None, "with an optimizer and cannot become a plain value"),
+    "schedule": (torch.amp.GradScaler("cpu"), "with a CosineAnnealingLR and cannot become a GradScaler"),
+    "sampler": (3, "with a Sampler and cannot become a plain value"),
+    "tensor": (numpy.zeros(2), "with a tensor and cannot become an array"),
+    "array": (0.5, "with an array and cannot become a plain value"),
+    "own": (torch.zeros(2), "with a Own and cannot become a tensor"),
+    "best": (torch.nn.Linear(1, 1), "with a plain value and cannot become a module"),
+}
+
+
+def test_a_field_keeps_its_kind():
+    made = trained(0)
+    given = {"tensor": torch.ones(2), "array": numpy.ones(2), "own": Own("replicated"), "best": None}
+    state = fields_of(**made, **given, sampler=Sampler(4))
+    for name, (value, text) in ASSIGNED.items():
+        with pytest.raises(TypeError, match=f"State.{name} was made {text}"):
+            setattr(state, name, value)
+    with pytest.raises(TypeError, match="the field 'best' is a builtins.range"):
+        state.best = range(3)
+    terms = state.terms()
+    state.best, state.tensor = torch.zeros(3), torch.zeros(2)
+    state.model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    assert [line for line in terms if "params" not in line] == [one for one in state.terms() if "params" not in one]
+
+
+def test_a_plain_field_can_hold_a_tensor_that_a_joiner_gets():
+    donor, joiner = fields_of(best=None), fields_of(best=None)
+    donor.best = torch.arange(3)
+    give(donor, joiner)
+    assert joiner.best.tolist() == [0, 1, 2] and donor.terms() == joiner.terms()
+
+
+def test_buffers_of_modules_are_those_of_the_first_rank():
+    state = fields_of(**trained(1))
+    buffers = {one.name: one for one in Giving(state, None, True)._own(state._fields())}
+    marked = {name for name, one in buffers.items() if one.of_first}
+    of_norm = {f"1.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
+    assert marked == {
+        "averaged.n_averaged",
+        *(f"model.{name}" for name in of_norm),
+        *(f"averaged.module.{name}" for name in of_norm),
+    }
+    assert "state.model.1.running_mean=float32[4]" in state.terms()
+    rest = from_json(to_json({"fields": {one.name: one.rest() for one in state._fields()}}))
+    room = Giving(state, Session((0,), 0), False)._room(state._fields(), rest)
+    assert [(one.name, one.form, one.of_first) for one in room] == [
+        (one.name, one.form, one.of_first) for one in buffers.values()
+    ]
 
 
 def test_trust_pickles():
@@ -131,122 +181,3 @@ def test_all_names_are_reachable():
     assert isinstance(horo.torch.elastic.State(best=1), horo.elastic.State)
     assert isinstance(horo.elastic.State(bcast_object=None, get_rank=None), horo.torch.elastic.State)
     assert horovod.torch.elastic.State is horo.torch.elastic.State
-
-
-class Squares(Dataset):
-    def __len__(self):
-        return 10
-
-    def __getitem__(self, index):
-        return index * index
-
-
-@pytest.fixture
-def alone():
-    horo.init()
-    yield _default.session()
-    horo.shutdown()
-
-
-@pytest.mark.parametrize("run", [horo.elastic.run, horo.torch.elastic.run])
-def test_the_same_script_runs_alone(alone, run):
-    sampler = Sampler(10, batch_size=4)
-    loader = DataLoader(Squares(), batch_sampler=sampler)
-    state = State(sampler=sampler, steps=0)
-    found = []
-
-    @run
-    def train(state, word):
-        for number in state.passes(3):
-            batches = state.batches(loader)
-            assert len(batches) == len(loader) == 3
-            for batch in batches:
-                state.steps += 1
-                found.append((number, *batch.tolist()))
-        return word
-
-    assert train(state, "word") == "word" and state.steps == 9
-    for number in range(3):
-        assert sorted(one for row in found if row[0] == number for one in row[1:]) == [i * i for i in range(10)]
-
-
-def test_a_pass_goes_on_after_a_break(alone):
-    sampler = Sampler(10, batch_size=4)
-    loader, state, found = DataLoader(Squares(), batch_sampler=sampler), State(sampler=sampler), []
-
-    @horo.elastic.run
-    def train(state):
-        for _ in state.passes(1):
-            for batch in state.batches(loader):
-                found.extend(batch.tolist())
-                break
-            assert len(state.batches(loader)) == 2
-            found.extend(one for batch in state.batches(loader) for one in batch.tolist())
-
-    train(state)
-    assert sorted(found) == [i * i for i in range(10)]
-
-
-def test_draws_of_a_step_follow_from_seed_member_and_step(alone):
-    def draws(steps_before):
-        sampler = Sampler(4, batch_size=1, seed=5)
-        state, found = State(sampler=sampler), []
-
-        @horo.elastic.run
-        def train(state):
-            state._step = steps_before
-            for _ in state.batches(DataLoader(Squares(), batch_sampler=sampler)):
-                found.append((torch.rand(()).item(), numpy.random.rand()))
-
-        train(state)
-        return found
-
-    assert draws(0)[2:] == draws(2)[:2] and len(set(draws(0))) == 4
-
-
-@pytest.mark.parametrize(
-    "loader, text",
-    [
-        (DataLoader(Squares()), "whose batch_sampler is a BatchSampler; expected DataLoader"),
-        ([1, 2], r"a list is no DataLoader.* \(it has: sampler\)"),
-        (DataLoader(Squares(), batch_sampler=Sampler(10)), "the loader's Sampler is no field of the State"),
-    ],
-)
-def test_another_loader_is_refused(alone, loader, text):
-    state = State(sampler=Sampler(10))
-    with pytest.raises((TypeError, ValueError), match=text):
-        horo.elastic.run(lambda state: list(state.batches(loader)))(state)
-
-
-def test_loops_outside_of_run_are_refused():
-    with pytest.raises(RuntimeError, match="expected in a function of horo.elastic.run"):
-        next(State(best=1).passes(3))
-
-
-def test_an_exception_of_the_script_is_raised_as_it_is(alone):
-    def train(state):
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        horo.elastic.run(train)(State(best=1))
-    assert alone.census is None
-
-
-def test_a_difference_of_the_state_is_named():
-    from horo.elastic.transfer import cut, difference_of
-
-    table = [["a", "float32[3]", 12], ["b", "int64[]", 8]]
-    assert difference_of(table, table) == ""
-    assert difference_of(table[:1], table) == "b is missing here and int64[] there"
-    assert difference_of([["a", "float32[4]", 16], table[1]], table) == "a is float32[4] here and float32[3] there"
-    assert re.match("c is .* and missing there", difference_of([["c", "int8[1]", 1]], table))
-    pieces = cut([5 << 20, 0, 3])
-    assert [sum(part[2] for part in piece) for piece in pieces] == [2 << 20, 2 << 20, (1 << 20) + 3]
-
-
-def test_very_long_terms_become_a_hash():
-    from horo.elastic.loop import text_of
-
-    assert text_of(["a=1", "b=2"]) == "a=1\nb=2"
-    lines = [f"state.a{number}=float32[3]" for number in range(40000)]
-    assert text_of(lines).startswith("state=sha256 ") and text_of(lines) != text_of(lines[:-1])

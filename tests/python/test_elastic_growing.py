@@ -8,6 +8,7 @@ import ranks
 from test_elastic import TORCH_DEADLINE_S, command, run
 
 SAMPLES, PASSES = 53, 3
+SHRINKS = ("--min-np", "1", "--restarts", "0")
 DEATHS = {  # rank:step:place, and the changes that all ranks have seen
     ("1:2:before", "3:9:after", "2:1:evaluation"): [[[1], [], 4, 3], [[3], [], 3, 2], [[2], [], 2, 1]],
     ("1:6:before",): [[[1], [], 4, 3]],  # leaves two samples to three ranks: one gets a copy that does not count
@@ -16,7 +17,7 @@ DEATHS = {  # rank:step:place, and the changes that all ranks have seen
 
 @pytest.mark.parametrize("deaths", DEATHS, ids=str)
 def test_each_sample_counts_once_per_pass_when_ranks_die(deaths):
-    output, errors = run(command(4, "elastic_growing", *deaths, deadline=TORCH_DEADLINE_S))
+    output, errors = run(command(4, "elastic_growing", *deaths, options=SHRINKS, deadline=TORCH_DEADLINE_S))
     assert errors.count(" died ") == len(deaths), errors
     passes, contributors = [[] for _ in range(PASSES)], {}
     for line in re.findall(r"^\[\d\] step (.*)$", output, re.MULTILINE):
@@ -74,7 +75,7 @@ def test_deaths_during_a_transfer(deaths):
 
 
 def test_other_numbers_of_batches_raise_on_all_ranks_and_scripts_without_rounds_deal_again():
-    output, errors = run(command(2, "elastic_uneven", deadline=TORCH_DEADLINE_S))
+    output, errors = run(command(2, "elastic_uneven", options=SHRINKS, deadline=TORCH_DEADLINE_S))
     caught = re.findall(r"caught (\d) \d horo.elastic: ranks are at different batches", output)
     assert sorted(caught) == ["0", "1"], output + errors
     batches = [line.split() for line in re.findall(r"^\[\d\] batch (.*)$", output, re.MULTILINE)]

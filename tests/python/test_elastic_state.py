@@ -28,7 +28,8 @@ def trained(batches):
 
 
 def test_training_goes_on_and_processes_each_sample():
-    output, errors = run(command(6, "elastic_state", deadline=TORCH_DEADLINE_S))
+    options = ("--min-np", "1", "--restarts", "0")
+    output, errors = run(command(6, "elastic_state", options=options, deadline=TORCH_DEADLINE_S))
     assert errors.count(" died ") == 4, errors
     batches = {}  # by step and rank: its samples; a step that was given up is printed again
     for words in re.findall(r"^\[\d\] batch (.*)$", output, re.MULTILINE):

@@ -44,15 +44,18 @@ class Census:
         self.members, self._place = (), 0
         self.batches = 0  # that this rank has taken since begin()
         self.found = []  # a Found for each round since the last border
+        self.told = {}  # number of each round stream that has told since then: the name of its first parameter
 
     def begin(self, members, me):
         """The members that may contribute from now on, a tuple of MemberIds, equal on all ranks; `me` is this one's."""
         self.members, self._place = tuple(members), members.index(me)
-        self.batches, self.found = 0, []
+        self.batches, self.found, self.told = 0, [], {}
 
-    def submit(self, stream=0, common=_SUM):
+    def submit(self, stream=0, common=_SUM, label=""):
         """Adds the words of this rank to the present round of a round stream; 0: to none. common: the Spec of the
-        gradients. Returns a work and its memory."""
+        gradients. label: for `told`. Returns a work and its memory."""
+        if stream:
+            self.told[stream] = label
         number, count = self.batches % BATCHES, 3 + len(self.members)
         words = (ctypes.c_float * count)(bool(self.session.joiners()), number, number * number)
         words[3 + self._place] = 1

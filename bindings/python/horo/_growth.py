@@ -54,6 +54,10 @@ class Growth:
         have, too. May be called again: the last call counts. Does not block."""
         self._check(quick.horo_can_grow(self.pointer, encoded(terms, "terms")))
 
+    def cannot_grow(self):
+        """Takes can_grow() back: no rank joins any more. Does not block."""
+        self._check(quick.horo_can_grow(self.pointer, None))
+
     def joiners(self):
         """The MemberIds of the ranks that are ready to join, a tuple. Does not block."""
         count = self._check(quick.horo_get_joiners(self.pointer, None, 0))

@@ -69,15 +69,15 @@ class Border:
 
     def count_batch(self, counts):
         """A batch is given to the script. What earlier rounds have told does not count for it. counts: False where it
-        is a copy of another rank's: this rank's gradients of the next round are absent then."""
+        is a copy of another rank's: this rank's gradients of the next round are absent then, unless those of earlier
+        batches are among them."""
         if self._census is not None:
             self._census.batches += 1
             if not self._is_open:
                 self._census.found = []
             self._is_open = True
-        if not counts:
-            for gradients in self._gradients():
-                gradients.round.is_absent = True
+        for gradients in self._gradients():
+            gradients.round.is_absent = not counts and not gradients.round.is_dirty
 
     def settle(self, is_end=False):
         """At a place that all ranks come to. Returns (contributors, knows): the members that have contributed what was
@@ -85,6 +85,7 @@ class Border:
         False): this is no border, as no round has ended. is_end: it is one in any case. May block, for one exchange."""
         if self._census is None:
             return self.members, False
+        self._check_told()
         if is_end or not self._census.found:
             if not is_end and self._gradients():
                 return None, False
@@ -95,6 +96,17 @@ class Border:
         may_join = any(one.knows_joiners for one in found)
         # A rank that joins would not have the gradients that were added up and that no round has reduced.
         return contributors, may_join and not any(one.round.is_dirty for one in self._gradients())
+
+    def _check_told(self):
+        """Raises RuntimeError, on all ranks, if an optimizer has told that is no field of the State: a rank that joins
+        would not have it, and where it has accumulated gradients would not be known."""
+        told, self._census.told = self._census.told, {}
+        known = {one.declared.stream.number for one in self._gradients()}
+        for label in (label for stream, label in told.items() if stream not in known):
+            raise RuntimeError(
+                f"horo.elastic: a DistributedOptimizer, whose first parameter is {label}, has reduced gradients and is "
+                "no field of the State: give the DistributedOptimizer to State(...)"
+            )
 
     def lose(self, gone, step):
         """These members are gone, on all ranks alike. Returns the Changed."""

@@ -8,6 +8,7 @@ import sys
 import typing
 
 REPLICATED, PER_RANK = "replicated", "per rank"  # kinds of a tensor in horo_state(); the third is Sharded
+# PER_RANK: the ranks may differ in it, and a rank that joins gets that of the first rank.
 
 
 class Sharded(typing.NamedTuple):
@@ -32,6 +33,7 @@ class Buffer(typing.NamedTuple):
     nbytes: int
     keep: object
     finish: object  # called at the rank that joins when the bytes are there
+    of_first: bool = False  # the ranks may differ in it: the bytes of the first one that has the state are given
 
 
 def form_of(tensor):
@@ -43,26 +45,27 @@ def _nothing():
     pass
 
 
-def buffer_of(name, tensor):
-    """The Buffer of a tensor or array. Raises ValueError for a kind whose bytes are not its values."""
+def buffer_of(name, tensor, kind=REPLICATED):
+    """The Buffer of a tensor or array of this kind. Raises ValueError for a kind whose bytes are not its values."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(tensor, torch.Tensor):
-        return _of_array(name, tensor)
+        return _of_array(name, tensor, kind)
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         kind = f"{tensor.layout} on {tensor.device}"
         raise ValueError(f"horo.elastic.State: the tensor {name} is {kind}; expected values in memory")
     tensor = tensor.detach()
     is_plain = tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
     memory = tensor if is_plain else tensor.resolve_conj().resolve_neg().cpu().contiguous()
+    nbytes = memory.numel() * memory.element_size()
 
     def finish():
         if memory is not tensor:
             tensor.copy_(memory)
 
-    return Buffer(name, form_of(tensor), memory.data_ptr(), memory.numel() * memory.element_size(), memory, finish)
+    return Buffer(name, form_of(tensor), memory.data_ptr(), nbytes, memory, finish, kind == PER_RANK)
 
 
-def _of_array(name, array):
+def _of_array(name, array, kind):
     if array.dtype.hasobject:
         raise ValueError(f"horo.elastic.State: the array {name} has objects; expected numbers")
     memory = array if array.flags.c_contiguous and array.ndim else array.copy(order="C")
@@ -71,7 +74,7 @@ def _of_array(name, array):
         if memory is not array:
             array[...] = memory
 
-    return Buffer(name, form_of(array), memory.ctypes.data, memory.nbytes, memory, finish)
+    return Buffer(name, form_of(array), memory.ctypes.data, memory.nbytes, memory, finish, kind == PER_RANK)
 
 
 def empty(kind, form):

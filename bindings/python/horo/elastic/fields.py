@@ -10,7 +10,7 @@ import sys
 
 from horo.elastic import buffers
 from horo.elastic.buffers import PER_RANK, REPLICATED, Sharded, form_of
-from horo.elastic.rest import Encoder, decode, is_tensor
+from horo.elastic.rest import CONTAINERS, Encoder, decode, is_tensor
 from horo.elastic.sampler import Sampler
 
 
@@ -25,6 +25,7 @@ class Options:
 class Field:
     """Base: a plain value, such as a number, string, list or dict; with trust, any value that can be pickled."""
 
+    word = "a plain value"  # the kind of the value, for messages: see word_of()
     is_replaced = True  # the State's attribute is replaced by `value` at the rank that joins
 
     def __init__(self, name, value, options):
@@ -49,14 +50,14 @@ class Field:
         return {"value": encoded, "tensors": forms}
 
     def prepare(self, rest):
-        """At the rank that joins: makes the memory. Returns [(name, tensor)] to fill."""
+        """At the rank that joins: makes the memory. Returns what to fill, as horo_state() yields it."""
         self._rest = rest["value"]
-        self._made = [(name, buffers.empty(kind, form)) for name, kind, form in rest["tensors"]]
+        self._made = [(name, buffers.empty(kind, form), REPLICATED) for name, kind, form in rest["tensors"]]
         return self._made
 
     def finish(self):
         """At the rank that joins: the tensors are filled."""
-        self._take(decode(self._rest, [tensor for _, tensor in self._made], self.options.trust))
+        self._take(decode(self._rest, [tensor for _, tensor, _ in self._made], self.options.trust))
 
     def _take(self, value):
         self.value = value
@@ -76,10 +77,11 @@ class Field:
 class InPlace(Field):
     """Tensors whose memory the joining rank has already: of an array, a tensor or an object with horo_state()."""
 
+    word = None
     is_replaced = False
 
     def terms(self):
-        return [(name, form_of(tensor)) for name, tensor, kind in self.horo_state() if kind != PER_RANK]
+        return [(name, form_of(tensor)) for name, tensor, _ in self.horo_state()]
 
     def horo_state(self):
         if is_tensor(self.value):
@@ -98,7 +100,7 @@ class InPlace(Field):
         return {"value": None, "tensors": []}
 
     def prepare(self, rest):
-        return [(name, tensor) for name, tensor, kind in self.horo_state() if kind == REPLICATED]
+        return list(self.horo_state())
 
     def finish(self):
         pass
@@ -107,6 +109,7 @@ class InPlace(Field):
 class StateDict(Field):
     """An object with state_dict() and load_state_dict(): schedulers, GradScaler, averages of models, Samplers."""
 
+    word = None
     is_replaced = False
 
     def terms(self):
@@ -121,28 +124,50 @@ class StateDict(Field):
 
 
 class OfSampler(StateDict):
+    word = "a Sampler"
+
     def terms(self):
         sampler = self.value
         text = f"Sampler of {sampler.length} samples, batches of {sampler.batch_size}, seed {sampler.seed}"
         return [(self.name, text + ", drop_last" * sampler.drop_last)]
 
 
-def adapter_of(name, value, options):
-    """The Field of a value, by its type. Nothing is encoded yet."""
+def adapter_of(value):
+    """The class of the Field of a value, by its type. A State asks when it is made: later the field keeps it."""
     if isinstance(value, Sampler):
-        return OfSampler(name, value, options)
+        return OfSampler
     if hasattr(value, "horo_state"):
-        return InPlace(name, value, options)
+        return InPlace
     if "torch" in sys.modules:
         from horo.torch.elastic.adapters import adapter_of_torch
 
-        if (found := adapter_of_torch(name, value, options)) is not None:
+        if (found := adapter_of_torch(value)) is not None:
             return found
     if is_tensor(value):
-        return InPlace(name, value, options)
-    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
-        return StateDict(name, value, options)
-    return Field(name, value, options)
+        return InPlace
+    return StateDict if hasattr(value, "state_dict") and hasattr(value, "load_state_dict") else Field
+
+
+def word_of(value):
+    """The kind of a value. A field has values of one kind."""
+    if (word := adapter_of(value).word) is not None:
+        return word
+    if is_tensor(value):
+        return "a tensor" if buffers.kind_of(value) != "numpy" else "an array"
+    return f"a {type(value).__name__}"
+
+
+def check_assigned(name, adapter, before, value, trust):
+    """Raises TypeError if this value cannot take the place of the one before in the field, whose Field is of the class
+    `adapter`. Plain values may be of any type that can be given, also tensors."""
+    is_plain = adapter is Field
+    if is_plain and (trust or is_tensor(value) or isinstance(value, CONTAINERS)):
+        return  # what is in a list is refused where it is given
+    there, here = Field.word if is_plain else word_of(before), word_of(value)
+    if is_plain and here == there:
+        Encoder(name).encode(value)
+    if here != there:
+        raise TypeError(f"State.{name} was made with {there} and cannot become {here}: make the State with {here}")
 
 
 def to_json(value):

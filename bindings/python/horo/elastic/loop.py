@@ -1,14 +1,18 @@
 """run: calls a function of a State, on ranks that were there from the start and on those that join later."""
 
+import contextlib
 import functools
 import hashlib
+import itertools
 
 from horo import _default
 from horo.elastic.border import Border
 from horo.elastic.state import State
-from horo.errors import PeerLost
+from horo.errors import HoroError
 
 TERMS_BYTES = 1 << 19  # half of what a message of a member may have: the session adds its settings
+
+_calls = itertools.count(1)  # of functions of elastic.run in this process
 
 
 def run(func):
@@ -31,27 +35,7 @@ def run(func):
 
 def train(function, state):
     """Calls function() with the state in the job of this process, which it joins first if it was started for that."""
-    while True:
-        session = _default.session()
-        try:
-            return _train(function, state, session)
-        except PeerLost as error:
-            if not _comes_back(error, session):
-                raise
-
-
-def text_of(terms):
-    """The lines of terms() in at most TERMS_BYTES: of a State with very many tensors, a hash of them. Then a difference
-    is named by the transfer, which compares them again."""
-    text = "\n".join(terms)
-    if len(text.encode()) <= TERMS_BYTES:
-        return text
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"state=sha256 {digest} of {len(terms)} lines"
-
-
-def _train(function, state, session):
-    terms = text_of(state.terms())
+    session, terms = _default.session(), text_of(state.terms(), next_call())
     if session.is_joiner:
         session = _default.join(terms)
         border = Border(session, state._gradients)
@@ -67,9 +51,27 @@ def _train(function, state, session):
     finally:
         border.close()
         state._border = None
+        take_back(session)
 
 
-def _comes_back(error, session):
-    """Whether this rank was evicted and is a joiner again: its provisional session is the default one then."""
-    current = _default.current()
-    return current is not session and getattr(current, "is_joiner", False)
+def text_of(terms, call):
+    """The lines of terms() in at most TERMS_BYTES: of a State with very many tensors, a hash of them. Then a difference
+    is named by the transfer, which compares them again. call: the number of the call of a function of elastic.run in
+    this process. A rank that joins is in its first one, so the others must be, too."""
+    head, text = f"state.run={call}\n", "\n".join(terms)
+    if len(text.encode()) <= TERMS_BYTES:
+        return head + text
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"{head}state=sha256 {digest} of {len(terms)} lines"
+
+
+def next_call():
+    """The last argument of text_of(). Each call of a function of elastic.run calls it once."""
+    return next(_calls)
+
+
+def take_back(session):
+    """The function of elastic.run has ended on this rank: no rank can join any more. The session may have ended."""
+    if session.is_elastic and not session.closed:
+        with contextlib.suppress(HoroError):
+            session.cannot_grow()

@@ -11,6 +11,7 @@ import pickle
 import sys
 
 MARKS = ("~tensor", "~tuple", "~dict", "~bytes", "~set", "~number", "~scalar", "~pickle")
+CONTAINERS = (list, tuple, dict, set, frozenset)
 _PLAIN = (type(None), bool, int, float, str)
 
 

@@ -35,6 +35,7 @@ class Sampler:
         self.deal = Deal(length, batch_size, flag(drop_last, "Sampler: drop_last"))
         self.number = 0  # of the pass
         self.notes = collections.deque()  # a Part for each batch that the loader has drawn and not delivered
+        self.is_over = False  # a loop over the batches of this rank has come to the end of the pass
         self._is_dealt = False  # a State has said which members there are
         self._order = None
 
@@ -94,7 +95,7 @@ class Sampler:
 
     def start(self, number):
         """The pass of this number begins."""
-        self.number = number
+        self.number, self.is_over = number, False
         self.deal.start()
 
     def steps_left(self):
@@ -125,5 +126,5 @@ class Sampler:
         place = Place(int(state["cursor"]), holes)
         if not 0 <= place.cursor <= self.length or any(not 0 <= a < b <= place.cursor for a, b in holes):
             raise ValueError(f"Sampler: a state {state} for {self.length} samples; expected that of the same data set")
-        self.number = int(state["pass"])
+        self.number, self.is_over = int(state["pass"]), False
         self.deal.start(place)

@@ -6,7 +6,7 @@ from horo._arguments import flag, whole
 from horo.elastic import generators
 from horo.elastic.batches import Batches
 from horo.elastic.buffers import Sharded
-from horo.elastic.fields import Options, adapter_of
+from horo.elastic.fields import Options, adapter_of, check_assigned
 from horo.elastic.giving import Giving
 from horo.elastic.sampler import Sampler
 
@@ -44,7 +44,8 @@ class State:
             raise ValueError(f"State(buffers={buffers!r}); expected None or 'mean'")
         private = {"names": tuple(sorted(fields)), "trust": flag(trust, "State: trust"), "mean": buffers == "mean"}
         private |= {"seed": seed if seed in (None, False) else whole(seed, "State: seed"), "callbacks": []}
-        private |= {"pass": 0, "step": 0, "border": None}
+        private |= {"pass": 0, "step": 0, "border": None, "is_in_passes": False}
+        private["adapters"] = {name: adapter_of(value) for name, value in fields.items()}
         vars(self).update({f"_{name}": value for name, value in private.items()} | fields)
         self.terms()  # refuses fields by name
 
@@ -53,16 +54,28 @@ class State:
             raise AttributeError(
                 f"the State has no field {name!r}, and a rank that joins would not have it: State({name}=...)"
             )
+        if not name.startswith("_"):
+            check_assigned(name, self._adapters[name], getattr(self, name), value, self._trust)
         super().__setattr__(name, value)
 
     # What scripts call
+
+    @property
+    def step(self):
+        """The number of batches that the script has got, with the present one. Equal on all ranks in each of them, also
+        on those that have joined."""
+        return self._step
 
     def passes(self, count):
         """Yields the numbers of the passes that are left, up to count - 1. Ranks may join between two of them."""
         border = self._expect_border("passes()")
         for number in range(vars(self)["_pass"], whole(count, "State.passes", "a number of at least 0", 0)):
             self._start_pass(number)
-            yield number
+            self._is_in_passes = True
+            try:
+                yield number
+            finally:
+                self._is_in_passes = False
             self._finish_batch()
             self._start_pass(number + 1)
             if border.is_elastic and number + 1 < count:
@@ -104,7 +117,7 @@ class State:
 
     def _fields(self):
         options = Options(self._trust)
-        return [adapter_of(name, getattr(self, name), options) for name in self._names]
+        return [self._adapters[name](name, getattr(self, name), options) for name in self._names]
 
     def _gradients(self):
         """The Gradients of the fields that are DistributedOptimizers of the world."""

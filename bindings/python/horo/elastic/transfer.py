@@ -14,10 +14,12 @@ class Moved(typing.NamedTuple):
 
 
 def transfer(session, tensors, has_state):
-    """Fills the tensors of the ranks without the state. tensors: Buffers, the same names, forms and order on all ranks.
+    """Fills the tensors of the ranks without the state. tensors: Buffers, on all ranks the same ones but for the
+    addresses, in one order.
 
     Collective over the world, between two steps; blocks. Returns Moved. Raises ValueError on a joining rank whose
     tensors differ, with the first difference; the other ranks go on when it has left. Raises HoroError if bytes arrive
     with another hash."""
-    moved = session.transfer([(one.name, one.form, one.address, one.nbytes, False) for one in tensors], has_state)
+    rows = [(one.name, one.form, one.address, one.nbytes, one.of_first) for one in tensors]
+    moved = session.transfer(rows, has_state)
     return Moved(bool(moved.is_complete), moved.bytes, bool(moved.by_messages), moved.text.decode(errors="replace"))

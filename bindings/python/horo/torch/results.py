@@ -17,9 +17,9 @@ class Results:
         """All gradients of the round are submitted. In an elastic job no result is delivered before this call."""
         table, session, number = self._table, self.declared.session, self.declared.number
         if self.round.is_submitted and len(table) and table.commit is None:
-            stream = self.declared.stream.number
+            stream, label = self.declared.stream.number, self.declared.stream.names[0]
             if session.census is not None and number == 0 and table.census is None:
-                table.census = session.census, *session.census.submit(stream, self.declared.common)
+                table.census = session.census, *session.census.submit(stream, self.declared.common, label)
             table.commit = session.commit(number, stream)
 
     def _commit_abandoned(self):

@@ -6,22 +6,44 @@ Their tensors have the names that torch.distributed.checkpoint gives to a flatte
 
 import torch
 
-from horo.elastic.buffers import REPLICATED, form_of
+from horo._compression import codec_of
+from horo._specs import op_name
+from horo.elastic.buffers import PER_RANK, REPLICATED, form_of
 from horo.elastic.fields import Field, InPlace
 from horo.torch.optimizer_state import load_exactly
 
 
-def adapter_of_torch(name, value, options):
-    """The Field of a value of PyTorch; None: of another kind, or one with state_dict()."""
+def adapter_of_torch(value):
+    """The class of the Field of a value of PyTorch; None: of another kind, or one with state_dict()."""
     if isinstance(value, torch.nn.Module):
-        return OfModule(name, value, options)
-    if isinstance(value, torch.optim.Optimizer):
-        return OfOptimizer(name, value, options)
-    return None
+        return OfModule
+    return OfOptimizer if isinstance(value, torch.optim.Optimizer) else None
+
+
+def options_of(optimizer):
+    """[(name, text)]: what a DistributedOptimizer was made with."""
+    options = getattr(optimizer, "_horo_options", None)
+    if options is None:
+        return [("is", "no")]
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    places = {id(param): place for place, param in enumerate(params)}
+    compression = options["compression"]
+    codec = codec_of(compression)
+    texts = {name: str(value) for name, value in options.items()}
+    texts |= {
+        "op": op_name(options["op"]),
+        "compression": getattr(compression, "__name__", type(compression).__name__) if codec is None else codec or "no",
+        "backward_passes_per_step": str(optimizer.backward_passes_per_step),
+        "groups": str([[places.get(id(param)) for param in group] for group in options["groups"]]),
+        "process_set": "the world" if options["process_set"].process_set_id == 0 else "a part of the ranks",
+    }
+    return [("is", "yes"), *((name, text) for name, text in texts.items() if name != "num_groups")]
 
 
 class OfModule(InPlace):
-    """Parameters and buffers. A tensor in two places is one tensor, under its first name."""
+    """Parameters, and buffers, in which the ranks may differ. A tensor in two places is one, under its first name."""
+
+    word = "a module"
 
     def __init__(self, name, value, options):
         super().__init__(name, value, options)
@@ -29,17 +51,19 @@ class OfModule(InPlace):
             options.names.setdefault(id(param), (one, self._full(one)))
 
     def horo_state(self):
-        for name, tensor in (*self.value.named_parameters(), *self.value.named_buffers()):
+        params = [(*pair, REPLICATED) for pair in self.value.named_parameters()]
+        for name, tensor, kind in (*params, *((*pair, PER_RANK) for pair in self.value.named_buffers())):
             if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
                 raise ValueError(
                     f"horo.elastic.State: {self._full(name)} has no shape yet: run a forward pass before elastic.run"
                 )
-            yield self._full(name), tensor, REPLICATED
+            yield self._full(name), tensor, kind
 
 
 class OfOptimizer(Field):
     """Options of the groups and the state. A rank that joins may have no state yet: it is made of the rest."""
 
+    word = "an optimizer"
     is_replaced = False
 
     def terms(self):
@@ -48,7 +72,7 @@ class OfOptimizer(Field):
         rows = [(self.name, f"{kind}, {len(self.value.param_groups)} groups")]
         for name, param in zip(self._names(), self._params()):
             rows.append((self._full(f"params.{name}"), form_of(param)))
-        return rows
+        return [*rows, *((self._full(f"distributed.{name}"), text) for name, text in options_of(self.value))]
 
     def _params(self):
         return [param for group in self.value.param_groups for param in group["params"]]

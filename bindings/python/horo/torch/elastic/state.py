@@ -6,7 +6,8 @@ import functools
 import torch
 
 from horo import _default
-from horo.elastic.fields import Options, adapter_of
+from horo.elastic.fields import Options
+from horo.torch.elastic.adapters import OfModule, options_of
 from horo.torch.elastic.base import ObjectState
 from horo.torch.elastic.sampler import ElasticSampler
 from horo.torch.functions import (
@@ -162,9 +163,11 @@ class TorchState(ObjectState):
     def _terms(self):
         options = Options()
         values = {name: handler.value for name, handler in self._handlers.items()}
-        models = [adapter_of(name, one, options) for name, one in values.items() if isinstance(one, torch.nn.Module)]
+        models = [OfModule(name, one, options) for name, one in values.items() if isinstance(one, torch.nn.Module)]
         rows = [row for model in models for row in model.terms()]
         rows += [(name, _class_of(value)) for name, value in values.items()]
+        optimizers = [(name, one) for name, one in values.items() if isinstance(one, torch.optim.Optimizer)]
+        rows += [(f"{name}.distributed.{key}", text) for name, one in optimizers for key, text in options_of(one)]
         return [*super()._terms(), *(f"state.{name}={text}" for name, text in rows)]
 
     def __setattr__(self, name, value):
