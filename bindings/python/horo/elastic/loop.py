@@ -12,7 +12,8 @@ from horo.errors import HoroError
 
 TERMS_BYTES = 1 << 19  # half of what a message of a member may have: the session adds its settings
 
-_calls = itertools.count(1)  # of functions of elastic.run in this process
+FIRST_CALL = 1
+_calls = itertools.count(FIRST_CALL)  # of functions of elastic.run in this process
 
 
 def run(func):
@@ -35,7 +36,8 @@ def run(func):
 
 def train(function, state):
     """Calls function() with the state in the job of this process, which it joins first if it was started for that."""
-    session, terms = _default.session(), text_of(state.terms(), next_call())
+    session, call = _default.session(), next_call()
+    terms = text_of(state.terms(), call)
     if session.is_joiner:
         session = _default.join(terms)
         border = Border(session, state._gradients)
@@ -43,7 +45,7 @@ def train(function, state):
     else:
         border = Border(session, state._gradients)
         state._begin(border)
-    if border.is_elastic:
+    if border.is_elastic and call == FIRST_CALL:  # a rank that is started now begins with that
         session.can_grow(terms)
     border.open()
     try:

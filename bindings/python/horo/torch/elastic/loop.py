@@ -4,7 +4,7 @@ import functools
 import os
 
 from horo import _default, elastic
-from horo.elastic.loop import next_call, take_back, text_of
+from horo.elastic.loop import FIRST_CALL, next_call, take_back, text_of
 from horo.errors import HostsUpdatedInterrupt, PeerLost
 from horo.torch.elastic.base import START, State
 
@@ -40,11 +40,12 @@ def run_horovods(func, reset, state, args, kwargs):
             f"{getattr(func, '__name__', func)}(), a function of elastic.run, got {type(state).__name__} as its first "
             "argument; expected an elastic State, such as elastic.State(model=model, optimizer=optimizer)"
         )
-    session, terms = _default.session(), text_of(state._terms(), next_call())
+    session, call = _default.session(), next_call()
+    terms = text_of(state._terms(), call)
     has_joined = session.is_joiner
     if has_joined:
         session = _default.join(terms)
-    if session.is_elastic:
+    if session.is_elastic and call == FIRST_CALL:
         session.can_grow(terms)
     try:
         return _run(functools.partial(func, state, *args, **kwargs), reset, state, has_joined)
