@@ -33,7 +33,7 @@ def test_a_rank_that_dies_is_replaced_and_its_successor_has_the_state_of_the_oth
     ranks, members, errors = end_of(start(3, kills="1:lane.reduced:5"))
     assert ranks == [0, 2, 3] and members.split(":")[-1] == f"{0b1101}+0+0", errors
     assert "rank 3 is started in the place of rank 1" in errors
-    assert re.search(r"rank 3 has joined: [\d.]+ KiB from ranks 0, 1 in \d+ ms; the others waited \d+ ms", errors)
+    assert re.search(r"rank 3 has joined: [\d.]+ KiB from ranks 0, 2 in \d+ ms; the others waited \d+ ms", errors)
 
 
 def test_a_successor_that_dies_before_it_has_the_state_hurts_no_other_rank():
