@@ -243,7 +243,7 @@ void RunChecker::end() {
     const RoundPlan& plan = scenario_.lanes[lane].streams[stream][round];
     for (const MemberId id : list_of(finished_ & ~agreed.delivered_by)) {
       const auto start = starts_.find(id);
-      const bool is_before = start != starts_.end() && round < start->second[stream];
+      const bool is_before = lane == 0 && start != starts_.end() && round < start->second.at(stream);
       if (takes_part(id, lane, plan) && !is_before) {
         violate("member " + std::to_string(id) + " has ended without " + name_of({lane, stream, round, part}));
       }
