@@ -79,7 +79,7 @@ def test_scripts_of_horovod_have_the_losses_of_one_process(tmp_path):
 
 
 def test_an_elastic_script_of_horovod_trains_on_when_a_rank_is_killed():
-    horovodrun = [str(pathlib.Path(sys.executable).parent / "horovodrun"), "-np", "3", "--min-np", "2"]
+    horovodrun = [str(pathlib.Path(sys.executable).parent / "horovodrun"), "-np", "3", "--min-np", "2", "--restarts", "0"]
     script = [ranks.start.python(), str(HERE / "horovod_scripts/mnist_elastic.py"), "--kill", "0", "5"]
     done = subprocess.run([*horovodrun, *script], env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stderr.count(" died ") == 1, done.stdout + done.stderr
