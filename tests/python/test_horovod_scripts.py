@@ -79,12 +79,13 @@ def test_scripts_of_horovod_have_the_losses_of_one_process(tmp_path):
 
 
 def test_an_elastic_script_of_horovod_trains_on_when_a_rank_is_killed():
-    horovodrun = [str(pathlib.Path(sys.executable).parent / "horovodrun"), "-np", "3", "--min-np", "2", "--restarts", "0"]
+    horovodrun = [str(pathlib.Path(sys.executable).parent / "horovodrun"), "-np", "3", "--min-np", "2"]
     script = [ranks.start.python(), str(HERE / "horovod_scripts/mnist_elastic.py"), "--kill", "0", "5"]
     done = subprocess.run([*horovodrun, *script], env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stderr.count(" died ") == 1, done.stdout + done.stderr
     lines = sorted(re.sub(r"^\[\d\] ", "", line) for line in done.stdout.splitlines())
-    assert lines[:3] == [f"epoch {epoch}: 160 samples on {3 if epoch == 0 else 2} ranks" for epoch in range(3)]
-    ends = [re.fullmatch(r"rank \d: loss ([\d.]+), resets \[2\], lr 0.10", line) for line in lines[3:]]
-    assert len(ends) == 2 and all(ends), done.stdout
-    assert ends[0][1] == ends[1][1] and float(ends[0][1]) < 2.25
+    for epoch, line in enumerate(lines[:3]):  # a rank that is started in the place of the lost one may be in time
+        assert re.fullmatch(f"epoch {epoch}: 160 samples on {'3' if epoch == 0 else '[23]'} ranks", line), lines
+    ends = [re.fullmatch(r"rank \d: loss ([\d.]+), resets \[[\d, ]*\], lr 0.1\d", line) for line in lines[3:]]
+    assert len(ends) in (2, 3) and all(ends), done.stdout
+    assert len({end[1] for end in ends}) == 1 and float(ends[0][1]) < 2.25
