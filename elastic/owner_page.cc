@@ -2,14 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 
+#include "elastic/pass_descriptor.h"
 #include "horo/base/error.h"
 
 namespace horo {
@@ -53,28 +52,9 @@ OwnerPage::~OwnerPage() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-// A packet of no bytes would be the end of the socket.
 void OwnerPage::pass(int socket) {
-  std::byte one{};
-  iovec bytes{&one, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr packet{};
-  packet.msg_iov = &bytes;
-  packet.msg_iovlen = 1;
-  packet.msg_control = control;
-  packet.msg_controllen = sizeof control;
-  cmsghdr* const passed = CMSG_FIRSTHDR(&packet);
-  passed->cmsg_level = SOL_SOCKET;
-  passed->cmsg_type = SCM_RIGHTS;
-  passed->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(passed), &fd_, sizeof(int));
-  ssize_t sent = 0;
-  do {
-    sent = ::sendmsg(socket, &packet, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  const int fd = std::exchange(fd_, -1);
-  if (sent < 0) fail_page(fd, "sendmsg");
-  ::close(fd);
+  pass_descriptor(socket, fd_);
+  ::close(std::exchange(fd_, -1));
 }
 
 }  // namespace horo

@@ -73,17 +73,25 @@ void train(horo::Session& session, State& state) {
 
 int main() {
   try {
-    const horo::Config config = horo::config_from_environment();
+    std::optional<horo::Config> config = horo::config_from_environment();
     std::optional<horo::Session> session;
     State state;
-    if (config.joins) {
-      session.emplace(config, horo::JoinTerms{kTerms});
-      share(*session, state, false);
-    } else {
-      session.emplace(config);
+    while (config) {
+      try {
+        if (config->joins) {
+          session.emplace(*config, horo::JoinTerms{kTerms});
+          share(*session, state, false);
+        } else {
+          session.emplace(*config);
+        }
+        session->can_grow(kTerms);
+        train(*session, state);
+        config.reset();
+      } catch (const horo::PeerLost&) {  // if this rank was evicted, because it stood still, it joins again
+        if (!session || !(config = horo::rejoin(*session))) throw;
+        session.reset();
+      }
     }
-    session->can_grow(kTerms);
-    train(*session, state);
     const horo::Topology topology = session->topology();
     if (topology.rank == 0) {
       std::cout << "y = " << state.line[0] << " x + " << state.line[1] << " after " << state.step << " steps, on "

@@ -11,6 +11,7 @@
 #include "horo/base/types.h"
 #include "horo/base/version.h"
 #include "horo/engine/ready_times.h"
+#include "horo/rejoin.h"
 #include "horo/session.h"
 #include "horo/tensors/work.h"
 #include "ring/codec/codec.h"

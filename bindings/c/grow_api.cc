@@ -30,6 +30,25 @@ int32_t horo_has_yet_to_join(horo_session* session) {
   return guarded([&]() -> std::int32_t { return checked(session).session.has_yet_to_join() ? 1 : 0; });
 }
 
+const char* horo_rejoin(horo_session* session) {
+  std::string text;
+  const std::int32_t status = guarded([&]() -> std::int32_t {
+    const auto config = horo::rejoin(checked(session).session);
+    if (!config) return HORO_OK;
+    const auto add = [&text](const char* name, int value) {
+      text.append(name).append("=").append(std::to_string(value)).append("\n");
+    };
+    add("HORO_RANK", config->rank);
+    add("HORO_SIZE", config->size);
+    add("HORO_GUARD_FD", config->guard_fd);
+    add("HORO_JOINS", 1);
+    return HORO_OK;
+  });
+  if (status != HORO_OK) return nullptr;
+  thread_state().text = text;
+  return thread_state().text.c_str();
+}
+
 int32_t horo_can_grow(horo_session* session, const char* terms) {
   return guarded([&]() -> std::int32_t {
     horo::Session& own = checked(session).session;

@@ -2,9 +2,9 @@
 //
 // In each step the ranks add up VALUES numbers, which depend on member and step, to their state; the sum also says
 // which members have contributed, and whether one of them knows processes that are ready to join. Those get the state
-// at the end of the step. TEST_KILL and TEST_STOP: see kill_points.h. TEST_PAUSE_MS: after each step. At the end each
-// rank prints one line: its member, the hash and a sum of its state, the members of each step by their masks, and the
-// longest step and border.
+// at the end of the step. A rank that was evicted joins again. TEST_KILL and TEST_STOP: see kill_points.h.
+// TEST_PAUSE_MS: after each step. At the end each rank prints one line: its member, the hash and a sum of its state,
+// the members of each step by their masks, and the longest step and border.
 #include <poll.h>
 
 #include <algorithm>
@@ -141,12 +141,21 @@ class GrowingProgram {
 
 int run(int argc, char** argv) {
   if (argc != 3) return 2;
-  const Config config = config_from_environment();
-  read_kills(config.rank);
+  std::optional<Config> config = config_from_environment();
+  read_kills(config->rank);
   std::optional<Session> session;
-  config.joins ? session.emplace(config, JoinTerms{kTerms}) : session.emplace(config);
   const auto values = static_cast<std::size_t>(std::atoll(argv[2]));
-  GrowingProgram(*session, static_cast<std::uint32_t>(config.rank), std::atoll(argv[1]), values).run(!config.joins);
+  while (config) {
+    try {
+      config->joins ? session.emplace(*config, JoinTerms{kTerms}) : session.emplace(*config);
+      const auto member = static_cast<std::uint32_t>(config->rank);
+      GrowingProgram(*session, member, std::atoll(argv[1]), values).run(!config->joins);
+      config.reset();
+    } catch (const PeerLost&) {
+      if (!session || !(config = rejoin(*session))) throw;
+      session.reset();
+    }
+  }
   session->shutdown();
   forget_kills();
   return 0;

@@ -1,5 +1,6 @@
 #include "tests/horo/kill_points.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -34,8 +35,22 @@ std::deque<Kill>& kills() {
   return all;
 }
 
+int stop_ms = 0;
+
+// By a child, as this process stands still. Its pipes are closed, so that no reader waits for it.
+void continue_later() noexcept {
+  const pid_t stopped = ::getpid();
+  if (::fork() != 0) return;
+  ::close(STDOUT_FILENO);
+  ::close(STDERR_FILENO);
+  ::poll(nullptr, 0, stop_ms);
+  ::kill(stopped, SIGCONT);
+  ::_exit(0);
+}
+
 void fire(const Kill& one) noexcept {
   [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, one.line.data(), one.line.size());
+  if (one.signal == SIGSTOP && stop_ms > 0) continue_later();
   ::kill(::getpid(), one.signal);
 }
 
@@ -81,6 +96,7 @@ void read_variable(int id, const char* variable, int signal) {
 void read_kills(int id) {
   read_variable(id, "TEST_KILL", SIGKILL);
   read_variable(id, "TEST_STOP", SIGSTOP);
+  if (const char* text = std::getenv("TEST_STOP_MS")) stop_ms = std::atoi(text);
   fail_point_hook = end_at;
 }
 

@@ -2,7 +2,8 @@
 //
 // TEST_KILL=ID:POINT:COUNT ends the process ID with SIGKILL at the COUNT-th time that it reaches the fail point;
 // ID:POINT:COUNT+US lets it go on for so many microseconds after that; ID:after:US ends it so many microseconds after
-// the start. TEST_STOP stops it with SIGSTOP. Several are separated by commas. A process first prints
+// the start. TEST_STOP stops it with SIGSTOP; it continues after TEST_STOP_MS, if that is
+// set. Several are separated by commas. A process first prints
 // "fired ID:POINT:COUNT".
 #pragma once
 

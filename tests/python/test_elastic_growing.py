@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 
 import pytest
 import ranks
@@ -81,3 +82,30 @@ def test_other_numbers_of_batches_raise_on_all_ranks_and_scripts_without_rounds_
     batches = [line.split() for line in re.findall(r"^\[\d\] batch (.*)$", output, re.MULTILINE)]
     used = [int(one) for me, number, _, *indices in batches for one in indices if (me, number) != ("1", "2")]
     assert sorted(used) == list(range(20)), batches
+
+
+def evictions(*arguments):
+    """Runs elastic_evicted; returns the output, the errors, and of each rank that ends its process, steps and values.
+    A rank is a child of horo run, which sees that it is stopped."""
+    options = ("--min-np", "2", "--evict-after", "0.5", "--restarts", "1", "--cool-down", "1")
+    words = command(3, "elastic_evicted", *arguments, options=options, deadline=TORCH_DEADLINE_S)
+    words[words.index(ranks.start.python())] = sys.executable
+    output, errors = run(words)
+    ends = [line.split() for line in re.findall(r"^\[\d+\] ends (.*)$", output, re.MULTILINE)]
+    assert len(ends) == 3 and len({(steps, total) for *_, steps, total in ends}) == 1, output + errors
+    return output, errors, [pid for _, pid, *_ in ends]
+
+
+def test_an_evicted_rank_joins_again_in_its_process_as_long_as_it_has_a_restart_left():
+    output, errors, pids = evictions("state", 3, "0:9:scaled", "2:14:backward", "2:170:scaled")
+    assert errors.count(" runs again, and joins as rank ") == 2, errors
+    first = dict(re.findall(r"^\[\d+\] begins (\d) (\d+)$", output, re.MULTILINE)[:3])
+    assert first["0"] in pids and first["1"] in pids and first["2"] not in pids, output
+    assert re.search(r"was evicted: it was stopped for 500 ms, and the other ranks went on without it", errors), errors
+    assert "is not replaced for 1 s (--cool-down)" in errors and "[5] ends" in output, errors
+
+
+def test_an_evicted_rank_of_a_script_for_horovod_joins_again_in_its_process():
+    output, errors, pids = evictions("horovod", 3, "0:7:scaled")
+    assert "rank 0 runs again, and joins as rank 3" in errors and "[3] ends" in output
+    assert sorted(pids) == sorted(re.findall(r"^\[\d+\] begins \d (\d+)$", output, re.MULTILINE))

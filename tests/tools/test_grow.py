@@ -28,7 +28,7 @@ def judged(grow, text, code=0, seconds=2):
 
 
 def test_the_judge_of_grown_jobs(grow):
-    total = grow.sum_of("0:3+0+0,20:5+0+0", 7)
+    total = grow.sum_of("0:3+0+0,20:5+0+0", grow.STEPS, 7)
     ends = [line(0, total), line(2, total)]
     assert judged(grow, "\n".join(ends)) == []
     assert judged(grow, "\n".join(ends), seconds=26) == ["the job took 26.0 s"]
@@ -53,4 +53,4 @@ def test_the_sum_of_a_state_is_that_of_its_values(grow):
             for place in range(values):
                 state[place] += (member * 31 + step * 17 + place) % 97
     expected = sum(value * (place % 97 + 1) for place, value in enumerate(state))
-    assert grow.sum_of("0:3+0+0,100:0+4+0", values) == expected
+    assert grow.sum_of("0:3+0+0,100:0+4+0", grow.STEPS, values) == expected

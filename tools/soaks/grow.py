@@ -1,6 +1,7 @@
 """tools/soak grow: ranks of elastic jobs die, at fail points of a join or at any moment, and `horo run` starts others
 in their places, which join. All that are there at the end have one state, which an oracle computes from the members of
-each step. In half of the jobs the victims are those that join, in the others donors, or all but one.
+each step. In half of the jobs the victims are those that join, in the others donors, or all but one. In the last jobs
+ranks are stopped and evicted, continue, and join again in their own processes.
 """
 
 import collections
@@ -13,6 +14,7 @@ STEPS = 150
 PAUSE_MS = 5  # after each step, so that processes that join find the job running
 VALUES = (7, 5_000, 300_000)  # of the state
 RESTARTS = 100
+STOPPED_STEPS, STOP_MS, EVICT_AFTER_S = 900, 4_000, 0.5  # of jobs with ranks that are stopped
 LIMIT_S = 25
 MASK_BITS = 50
 PERIOD = 97  # of the values of growing_rank
@@ -30,6 +32,7 @@ OF_MEMBER += "transfer.met transfer.may_read transfer.read".split()
 LINE = re.compile(
     r"^\[(\d+)\] grown (\d+) hash (\w+) sum (\d+) members (\S+) step (\d+) ms border (\d+) ms$", re.MULTILINE
 )
+RETURNED = re.compile(r"^horo run: rank (\d+) runs again, and joins as rank", re.MULTILINE)
 JOINED = re.compile(r"^horo run: rank (\d+) has joined", re.MULTILINE)
 
 Grown = collections.namedtuple("Grown", "member hash sum members step_ms border_ms")
@@ -38,6 +41,7 @@ Grown = collections.namedtuple("Grown", "member hash sum members step_ms border_
 def add_arguments(parser):
     parser.add_argument("--runs", type=int, default=300, help="jobs with deaths at fail points (default: 300)")
     parser.add_argument("--random", type=int, default=100, help="jobs with deaths at random moments (default: 100)")
+    parser.add_argument("--stops", type=int, default=20, help="jobs with ranks that are stopped (default: 20)")
     horo, rank = "build/release/tools/horo/horo", "build/release/tests/horo/growing_rank"
     parser.add_argument("--horo", default=str(survivors.ROOT / horo), help="the horo executable")
     parser.add_argument("--rank", default=str(survivors.ROOT / rank), help="the rank program")
@@ -80,6 +84,20 @@ def at_random(number, options):
     return job._replace(kills=",".join(kills))
 
 
+def stopped(number, options):
+    """Ranks that are stopped for so long that they are evicted, and a death in some of the jobs."""
+    chance = random.Random(f"{options.seed}/grow-stops/{number}")
+    job = job_of(number, "stops", "", chance, options)._replace(size=chance.choice([3, 4]), steps=STOPPED_STEPS)
+    victims = chance.sample(range(job.size), chance.randint(1, 2))
+    stops = [f"{victim}:after:{chance.randrange(100_000, 1_500_000)}" for victim in victims]
+    others = [rank for rank in range(job.size) if rank not in victims]
+    deaths = [f"{others[0]}:after:{chance.randrange(6_000_000)}"] if len(others) > 1 and chance.random() < 0.6 else []
+    rank = [options.rank, str(STOPPED_STEPS), job.rank[2]]
+    own = (*job.options, "--evict-after", str(EVICT_AFTER_S))
+    more = (*job.more, ("TEST_STOP_MS", str(STOP_MS)))
+    return job._replace(kills=",".join(deaths), stops=",".join(stops), rank=rank, options=own, more=more)
+
+
 def members_of(text, steps):
     """The members of each step."""
     starts = [(int(step), masks.split("+")) for step, masks in (one.split(":") for one in text.split(","))]
@@ -94,10 +112,10 @@ def members_of(text, steps):
             yield ids
 
 
-def sum_of(text, values):
+def sum_of(text, steps, values):
     """The weighted sum of the state after these members."""
     state = [0] * PERIOD
-    for step, ids in enumerate(members_of(text, STEPS)):
+    for step, ids in enumerate(members_of(text, steps)):
         for member in ids:
             begin = member * 31 + step * 17
             for place in range(PERIOD):
@@ -123,9 +141,9 @@ def faults(job, outcome, options):
         return [*wrong, "no rank has come to its end"]
     if len({(line.hash, line.sum, line.members) for line in lines}) > 1:
         wrong.append("the ranks have different states")
-    if sum_of(lines[0].members, int(dict(job.more)["VALUES"])) != lines[0].sum:
+    if sum_of(lines[0].members, job.steps, int(dict(job.more)["VALUES"])) != lines[0].sum:
         wrong.append("the state is not that of the oracle")
-    last = list(members_of(lines[0].members, STEPS))[-1]
+    last = list(members_of(lines[0].members, job.steps))[-1]
     missing = set(last) - {line.member for line in lines} - died
     if missing:
         wrong.append(f"ranks {sorted(missing)} of the last step print no end")
@@ -133,14 +151,16 @@ def faults(job, outcome, options):
 
 
 def run_all(options):
-    rows, wrong, joins, borders = {}, [], 0, []
+    rows, wrong, joins, returns, borders = {}, [], 0, 0, []
     jobs = [at_point(number, options) for number in range(options.runs)]
     jobs += [at_random(number, options) for number in range(options.random)]
+    jobs += [stopped(number, options) for number in range(options.stops)]
     for number, job in enumerate(jobs):
         outcome = survivors.run(job, options, kill_after_s=3 * options.limit)
         found = faults(job, outcome, options)
         joined = len(JOINED.findall(outcome.text))
         joins += joined
+        returns += len(RETURNED.findall(outcome.text))
         borders += [int(line[6]) for line in LINE.findall(outcome.text) if int(line[6]) > 0]
         row = rows.setdefault(job.what, {"runs": 0, "fired": 0, "joins": 0, "wrong": 0, "longest_s": 0.0})
         row["runs"] += 1
@@ -159,11 +179,14 @@ def run_all(options):
             break
     if len(jobs) >= 40 and joins < len(jobs) / 3:
         wrong.append(f"only {joins} joins in {len(jobs)} jobs")
+    if returns < options.stops / 2:
+        wrong.append(f"only {returns} ranks joined again in {options.stops} jobs with ranks that are stopped")
     borders.sort()
     median = borders[len(borders) // 2] if borders else None
     return {
         "jobs": sum(row["runs"] for row in rows.values()),
         "joins": joins,
+        "returns": returns,
         "border_ms_median": median,
         "border_ms_max": borders[-1] if borders else None,
         "table": rows,
@@ -178,6 +201,7 @@ def show(summary):
             f"{what:<28}{row['runs']:>6}{row['fired']:>7}{row['joins']:>7}{row['wrong']:>7}{row['longest_s']:>8.2f} s"
         )
     print(
-        f"{summary['joins']} joins; longest border of a rank: median {summary['border_ms_median']} ms, "
+        f"{summary['joins']} joins, {summary['returns']} of them by ranks that were evicted; "
+        f"longest border of a rank: median {summary['border_ms_median']} ms, "
         f"at most {summary['border_ms_max']} ms"
     )

@@ -14,6 +14,11 @@ HORO_API int32_t horo_has_yet_to_join(horo_session* session);
  * "name=value" that all ranks have alike, besides the settings; together at most 1 MiB. HORO_PEER_LOST: the job has
  * ended, or refuses this process, with the reason. The session that horo_init gave is freed by its caller. */
 HORO_API horo_session* horo_init_join(const char* const* settings, size_t count, const char* terms);
+/* A rank that was evicted, because it did not answer for a while, joins again in its process: asks horo run for a place
+ * among the ranks. Returns lines "name=value", each a setting for horo_init_join, which give it a new number; the
+ * caller ends and frees this session first. Empty: the rank was not evicted, or horo run refuses it, as the job ends,
+ * cannot grow, or has no restart left for it. Null: an error. Valid as an error text is. Blocks for at most 5 s. */
+HORO_API const char* horo_rejoin(horo_session* session);
 /* The script of this rank can go on with processes that join, if they have the same terms. The last call counts. Null:
  * it cannot any more. */
 HORO_API int32_t horo_can_grow(horo_session* session, const char* terms);

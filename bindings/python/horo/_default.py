@@ -1,6 +1,7 @@
 """The process's default session: created by init(), ended by shutdown(), used by every call without a session."""
 
 import atexit
+import contextlib
 import functools
 import os
 import threading
@@ -61,16 +62,43 @@ def join(terms):
     """Of a process that was started to join a job: its provisional session ends, and it waits until the ranks of the
     job come to a border. Returns the session of the job, which is the default one from then on. terms: see can_grow().
     Blocks; a signal may interrupt it. Raises PeerLost, with the reason, if the job refuses this rank or ends."""
-    global _session
     with _lock:
         provisional = session()
         if not provisional.is_joiner:
             raise ValueError(f"horo.join: rank {provisional.topology.rank} was not started by horo run to join a job")
         _end()
-        _session = Session(provisional.settings, None, terms)
-        _descent.mark(_session.topology, _job)
-        _session.world.changed = functools.partial(_descent.mark, described=_job)
-        return _session
+        return _join_with(provisional.settings, terms)
+
+
+def leave_to_rejoin():
+    """Of a rank that was evicted from an elastic job, as it did not answer for a while: if `horo run` lets it in again,
+    ends its session, and returns the settings for rejoin(). None: the rank was not evicted, or is refused, and the
+    session is as it was."""
+    global _job
+    with _lock:
+        evicted = session()
+        variables = evicted.ask_to_rejoin()
+        if variables is None:
+            return None
+        with contextlib.suppress(HoroError):  # what ends with a session cannot be exchanged in this one
+            _end()
+        os.environ.update(variables)
+        _job = _descent.job()
+        return evicted.settings
+
+
+def rejoin(settings, terms):
+    """After leave_to_rejoin(): joins the job, as join() does."""
+    with _lock:
+        return _join_with(settings, terms)
+
+
+def _join_with(settings, terms):
+    global _session
+    _session = Session(settings, None, terms)
+    _descent.mark(_session.topology, _job)
+    _session.world.changed = functools.partial(_descent.mark, described=_job)
+    return _session
 
 
 def before_shutdown(function):

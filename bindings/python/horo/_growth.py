@@ -49,6 +49,15 @@ class Growth:
         """This process was started to join a job, and has not joined yet: its session is provisional."""
         return self._check(quick.horo_has_yet_to_join(self.pointer)) == 1
 
+    def ask_to_rejoin(self):
+        """Of a rank that was evicted: asks horo run for a place among the ranks again. Returns the variables that a
+        session of this process has then, {name: value}; None: it was not evicted, or horo run refuses it. Blocks for a
+        moment."""
+        text = slow.horo_rejoin(self.pointer)
+        if text is None:
+            self.fail(quick.horo_error_status(self.pointer))
+        return dict(line.split("=", 1) for line in text.decode().splitlines()) or None
+
     def can_grow(self, terms):
         """The script of this rank can go on with ranks that join. terms: lines name=value that a rank which joins must
         have, too. May be called again: the last call counts. Does not block."""

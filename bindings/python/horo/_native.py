@@ -272,6 +272,7 @@ QUICK = {
 }
 SLOW = {
     "horo_init": (c_void_p, [POINTER(c_char_p), c_size_t]),
+    "horo_rejoin": (c_char_p, [c_void_p]),
     "horo_init_join": (c_void_p, [POINTER(c_char_p), c_size_t, c_char_p]),
     "horo_transfer": (c_int32, [_SESSION, POINTER(StateBuffer), c_size_t, c_int32, POINTER(Transferred)]),
     "horo_init_exchange": (c_void_p, [POINTER(c_char_p), c_size_t, Exchange, c_void_p]),

@@ -53,6 +53,7 @@ class Job {
   void lose(int slot, const std::string& line = "", bool had_joined = true) {
     respawns_.on_lost({slot, static_cast<std::uint32_t>(slot), had_joined, "exit code 1", line}, now_);
   }
+  bool take_back(int slot) { return respawns_.take_back(slot, now_); }
   void join(int slot) { respawns_.on_joined(slot, now_); }
   int grow_to(int slots) { return respawns_.grow_to(slots, now_); }
   Respawns& respawns() { return respawns_; }
@@ -181,6 +182,20 @@ TEST(Respawns, NoRestartsMeansNone) {
   EXPECT_THAT(job.wait(minutes(60)), IsEmpty());
   EXPECT_THAT(job.wait(minutes(60), kPlain), IsEmpty());
   EXPECT_THAT(job.lines, IsEmpty());
+}
+
+TEST(Respawns, AnEvictedProcessComesBackAsOftenAsItsSlotHasRestarts) {
+  Job job(2, 2);
+  EXPECT_TRUE(job.take_back(1));
+  EXPECT_TRUE(job.take_back(1));
+  EXPECT_FALSE(job.take_back(1));
+  EXPECT_TRUE(job.take_back(0)) << "each slot has its own restarts";
+  job.lose(1);
+  EXPECT_THAT(job.wait(seconds(599)), IsEmpty()) << "the slot rests";
+  EXPECT_THAT(job.wait(seconds(1)), ElementsAre(1));
+  job.respawns().stop();
+  EXPECT_FALSE(job.take_back(0));
+  EXPECT_FALSE(Job(1, 0).take_back(0));
 }
 
 TEST(Respawns, ARankThatHasLeftInGoodOrderIsNotReplaced) {

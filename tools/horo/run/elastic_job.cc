@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "elastic/rejoin.h"
 #include "elastic/texts.h"
 #include "horo/base/error.h"
 #include "horo/base/time.h"
@@ -65,8 +66,13 @@ Descriptor ElasticJob::connect(MemberId id, Program& program) {
   PacketSocketPair pair = make_packet_socket_pair();
   program.inherited_fds.push_back(pair.others.get());
   program.environment.push_back("HORO_GUARD_FD=" + std::to_string(pair.others.get()));
+  add_socket(id, std::move(pair.guards));
+  return std::move(pair.others);
+}
+
+void ElasticJob::add_socket(MemberId id, Descriptor end) {
   sockets_[id] = std::make_unique<PacketSocket>(
-      loop_, std::move(pair.guards),
+      loop_, std::move(end),
       [this, id](std::span<const std::byte> message) {
         take(id, decode_member_message(message));
         flush();
@@ -76,14 +82,19 @@ Descriptor ElasticJob::connect(MemberId id, Program& program) {
         actions_.emplace_back(KillMember{id});
         flush();
       });
-  sockets_[id]->set_on_descriptor([this, id](const Descriptor& page) { watch(id, page); });
-  return std::move(pair.others);
+  sockets_[id]->set_on_descriptor([this, id](Descriptor passed) { take_descriptor(id, std::move(passed)); });
 }
 
-// The death of a member is seen at once, without another member that misses it.
-void ElasticJob::watch(MemberId id, const Descriptor& page) {
-  if (watches_.contains(id)) throw ProtocolError("it has passed a second descriptor");
-  watches_[id] = std::make_unique<OwnerWatch>(loop_, OwnerPage::map(page.get()), [this, id] {
+// The first one is that of the page with the owner word: the death of a member is seen at once, without another member
+// that misses it. A second one is the socket of a member that returns; it is closed if the member may not.
+void ElasticJob::take_descriptor(MemberId id, Descriptor passed) {
+  if (watches_.contains(id)) {
+    if (!is_evicted(id) || returning_.contains(id) || !take_packet_socket(passed)) return;
+    returning_[id] = std::move(passed);
+    actions_.emplace_back(MemberReturns{id});
+    return flush();
+  }
+  watches_[id] = std::make_unique<OwnerWatch>(loop_, OwnerPage::map(passed.get()), [this, id] {
     look_at(id);
     flush();
   });
@@ -117,6 +128,16 @@ GuardActions ElasticJob::on_stop(MemberId id, bool is_stopped) {
 GuardActions ElasticJob::on_started(MemberId id) {
   Call call(*this);
   carry_out(decision_->on_started(id));
+  return call.actions();
+}
+
+GuardActions ElasticJob::admit(MemberId id) {
+  Call call(*this);
+  const MemberId next = next_id();
+  add_socket(next, std::move(returning_.at(id)));
+  returning_.erase(id);
+  sockets_[next]->send(encode_admission(next));
+  carry_out(decision_->on_started(next));
   return call.actions();
 }
 

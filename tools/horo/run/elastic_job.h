@@ -29,8 +29,12 @@ namespace horo::tools {
 struct KillMember {
   MemberId id = 0;
 };
+// A member that was evicted asks for a place among the ranks again, in its process: answer with admit() or refuse().
+struct MemberReturns {
+  MemberId id = 0;
+};
 // What the supervisor must do. EndJob: the ranks were told, and end.
-using GuardAction = std::variant<Say, EndJob, FailHost, KillMember>;
+using GuardAction = std::variant<Say, EndJob, FailHost, KillMember, MemberReturns>;
 using GuardActions = std::vector<GuardAction>;
 
 class ElasticJob {
@@ -57,6 +61,9 @@ class ElasticJob {
   // The process with next_id() has started after connect(), or could not be started.
   GuardActions on_started(MemberId id);
   void disconnect(MemberId id) { sockets_.erase(id); }
+  // The process of this member, which returns, is that with next_id() from now on.
+  GuardActions admit(MemberId id);
+  void refuse(MemberId id) { returning_.erase(id); }
   bool can_grow() const { return decision_->can_grow(); }
   bool was_growth_offered() const { return was_growth_offered_; }  // a member has said that the script can grow
   // A process of the start, or one that has joined and got the state of the others.
@@ -117,7 +124,8 @@ class ElasticJob {
   }
   void flush();
   void tell(const std::vector<HostEvent>& events);
-  void watch(MemberId id, const Descriptor& page);
+  void add_socket(MemberId id, Descriptor end);
+  void take_descriptor(MemberId id, Descriptor passed);
   void look_at(MemberId id);
   void look();
   std::optional<MemberFigures> figures_of(MemberId id) const;
@@ -133,7 +141,8 @@ class ElasticJob {
   // Members whose processes may be ending, and how often their threads were looked at; kSeen: the end is known.
   std::map<MemberId, int> looks_;
   std::map<MemberId, std::unique_ptr<PacketSocket>> sockets_;
-  std::map<MemberId, Asked> asked_;  // of the members that have sent a message
+  std::map<MemberId, Asked> asked_;           // of the members that have sent a message
+  std::map<MemberId, Descriptor> returning_;  // the end of the socket that a member which returns has passed
   std::set<MemberId> left_;
   std::set<MemberId> joined_;  // of those that were started later
   bool was_growth_offered_ = false;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 #include <system_error>
+#include <utility>
 
 #include "horo/base/error.h"
 
@@ -45,6 +46,14 @@ PacketSocketPair make_packet_socket_pair() {
   const int bytes = 4 * static_cast<int>(kMaxPacket);  // the kernel refuses a packet that exceeds the buffer
   for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
   return pair;
+}
+
+bool take_packet_socket(const Descriptor& end) {
+  int domain = 0, type = 0;
+  socklen_t size = sizeof(int);
+  return ::getsockopt(end.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX &&
+         ::getsockopt(end.get(), SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET &&
+         ::fcntl(end.get(), F_SETFL, O_NONBLOCK) == 0;
 }
 
 PacketSocket::PacketSocket(struct ev_loop* loop, Descriptor end, OnMessage on_message, OnFault on_fault,
@@ -103,7 +112,7 @@ bool PacketSocket::read_one() {
   }
   try {
     if (passed.is_open()) {
-      if (on_descriptor_) on_descriptor_(passed);
+      if (on_descriptor_) on_descriptor_(std::move(passed));
       return true;
     }
     const auto message = joiner_.take(std::span(buffer_).first(static_cast<std::size_t>(got)));

@@ -20,6 +20,8 @@ struct PacketSocketPair {
   Descriptor guards, others;
 };
 PacketSocketPair make_packet_socket_pair();  // throws std::system_error
+// Whether another process has passed an end of such a pair; it is non-blocking then.
+bool take_packet_socket(const Descriptor& end);
 
 class PacketSocket {
  public:
@@ -29,7 +31,7 @@ class PacketSocket {
   using OnFault = std::function<void(const std::string& why)>;
 
   // A descriptor that the other side has passed, in a packet of its own; may throw ProtocolError.
-  using OnDescriptor = std::function<void(const Descriptor&)>;
+  using OnDescriptor = std::function<void(Descriptor)>;
 
   struct Limits {
     std::size_t queued = 64;                  // messages that the other side does not read

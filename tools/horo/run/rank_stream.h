@@ -23,6 +23,9 @@ class RankStream {
   };
   RankStream(struct ev_loop* loop, Descriptor from, Destinations ways);
 
+  // Of the lines from now on.
+  void set_prefix(const std::string& prefix) { destinations_.prefix = prefix; }
+
   bool is_open() const { return from_.is_open(); }
   const OutputTail& tail() const { return tail_; }
   // Stops reading if the writer is full; resumes if it is not.

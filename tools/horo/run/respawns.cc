@@ -38,17 +38,31 @@ void Respawns::on_joined(int slot, TimePoint now) {
   alike_.clear();
 }
 
-void Respawns::on_lost(const SlotLoss& loss, TimePoint now) {
-  Place& place = places_.at(static_cast<std::size_t>(loss.slot));
+// A process that was a member for long begins the limits anew.
+void Respawns::forget_old(Place& place, TimePoint now) const {
   if (place.joined && now - *place.joined >= kWindow) {
     place.in_a_row = 0;
     place.restarts.clear();
   }
   place.joined.reset();
+  while (!place.restarts.empty() && now - place.restarts.front() >= kWindow) place.restarts.pop_front();
+}
+
+bool Respawns::take_back(int slot, TimePoint now) {
+  Place& place = places_.at(static_cast<std::size_t>(slot));
+  forget_old(place, now);
+  if (is_stopped_ || are_alike_ || place.restarts.size() >= static_cast<std::size_t>(config_.restarts)) return false;
+  place.restarts.push_back(now);
+  ++place.in_a_row;
+  return true;
+}
+
+void Respawns::on_lost(const SlotLoss& loss, TimePoint now) {
+  Place& place = places_.at(static_cast<std::size_t>(loss.slot));
+  forget_old(place, now);
   place.instead = loss.rank;
   if (!loss.had_joined) count_failed_joiner(loss);
   if (config_.restarts == 0) return;
-  while (!place.restarts.empty() && now - place.restarts.front() >= kWindow) place.restarts.pop_front();
   if (place.restarts.size() >= static_cast<std::size_t>(config_.restarts)) return rest(place, loss.rank, now);
   place.due = now + back_off_after(place.in_a_row);
   if (!plain_due_ && !is_plain_told_) plain_due_ = {now + kPlainPatience, loss.rank};

@@ -41,6 +41,9 @@ class Respawns {
 
   void on_joined(int slot, TimePoint now);  // the process of the slot has got the state of the job
   void on_lost(const SlotLoss& loss, TimePoint now);
+  // The process of the slot was evicted, and asks to be a member again. Returns whether it may, which counts as a
+  // restart.
+  bool take_back(int slot, TimePoint now);
   void on_left(int slot);  // its script has ended in good order: no process takes its place
   // Of the user: the job is to have this number of slots, at least as many as it has. Forgets what keeps the empty ones
   // empty. Returns how many processes are to be started.
@@ -74,6 +77,7 @@ class Respawns {
     std::deque<TimePoint> restarts;        // within the window
   };
 
+  void forget_old(Place& place, TimePoint now) const;
   void count_failed_joiner(const SlotLoss& loss);
   void rest(Place& place, std::uint32_t rank, TimePoint now);
 

@@ -152,9 +152,13 @@ void RankSupervisor::start_rank(MemberId id, const RankSlot& slot) {
   ranks_.try_emplace(id, *this, id, slot, std::move(child));
 }
 
+std::string RankSupervisor::prefix_of(MemberId id) const {
+  return launch_.prefixed ? "[" + std::to_string(id) + "] " : "";
+}
+
 RankStream::Destinations RankSupervisor::destinations_of(MemberId id, bool is_errors) {
   RankStream::Destinations destinations;
-  if (launch_.prefixed) destinations.prefix = "[" + std::to_string(id) + "] ";
+  destinations.prefix = prefix_of(id);
   destinations.writer = is_errors ? errors_ : output_.get();
   RankFiles& files = files_[id];
   destinations.file = std::move(is_errors ? files.errors : files.output);

@@ -48,7 +48,10 @@ class RankSupervisor {
     Rank(RankSupervisor& job, MemberId id, const RankSlot& slot, struct Child child);
     bool is_finished() const { return !is_running && !output.is_open() && !errors.is_open(); }
 
-    const MemberId id;
+    // It is a new member in the same process.
+    void become(MemberId member, const std::string& prefix);
+
+    MemberId id;
     const RankSlot& slot;
     const pid_t pid;
     bool is_running = true, is_stopped = false;
@@ -65,6 +68,7 @@ class RankSupervisor {
   void make_files_of(MemberId id);
   void start_ranks();
   void start_rank(MemberId id, const RankSlot& slot);
+  std::string prefix_of(MemberId id) const;
   RankStream::Destinations destinations_of(MemberId id, bool is_errors);
   std::unique_ptr<JobInput> make_input();
   std::unique_ptr<ElasticJob> make_elastic();
@@ -74,6 +78,7 @@ class RankSupervisor {
   void carry_out(const EndJob& end) { end_job(end.text); }
   void carry_out(const FailHost& failure);
   void carry_out(const KillMember& order);
+  void carry_out(const MemberReturns& event);
   void on_elastic_change();
   std::function<void(bool)> on_stop_of(Rank& rank);
   void on_end(Rank& rank, int status);
@@ -119,7 +124,7 @@ class RankSupervisor {
   void on_status_asked();
   void answer_status();
   std::string status_document() const;
-  void add_other_hosts(JobStatus& status) const;
+  void add_other_members(JobStatus& status) const;
   std::string running_text(bool with_left = true) const;
 
   const Launch& launch_;

@@ -85,6 +85,34 @@ void RankSupervisor::start_joiner(const Respawns::Start& start, TimePoint now) {
   carry_out(elastic_->on_started(id));
 }
 
+void RankSupervisor::Rank::become(MemberId member, const std::string& prefix) {
+  id = member;
+  end.rank = static_cast<int>(member);
+  has_joined = false;
+  output.set_prefix(prefix);
+  errors.set_prefix(prefix);
+}
+
+// The process stays in its slot: only its number is another one.
+void RankSupervisor::carry_out(const MemberReturns& event) {
+  const auto found = ranks_.find(event.id);
+  const MemberId id = elastic_->next_id();
+  const bool is_possible = found != ranks_.end() && found->second.is_running && respawns_ && id < kMaxMembers &&
+                           may_start_joiners() && elastic_->can_grow();
+  if (!is_possible || !respawns_->take_back(found->second.slot.local_rank, Clock::now())) {
+    return elastic_->refuse(event.id);
+  }
+  auto node = ranks_.extract(found);
+  node.key() = id;
+  Rank& rank = ranks_.insert(std::move(node)).position->second;
+  rank.become(id, prefix_of(id));
+  if (RunTable* table = world_.table()) {
+    table->describe(rank.slot.local_rank, world_.environment(rank.slot, static_cast<int>(id)));
+  }
+  say("rank " + std::to_string(event.id) + " runs again, and joins as rank " + std::to_string(id));
+  carry_out(elastic_->admit(event.id));
+}
+
 std::string RankSupervisor::why_no_resize(int ranks) const {
   if (!elastic_) return "it is not elastic: start it with --min-np";
   if (launch_.ranks_by_host.size() > 1) return "it runs on several hosts: only jobs of one host can be resized";

@@ -53,11 +53,12 @@ void RankSupervisor::answer_status() {
   status_->answer(status_document());
 }
 
-// The decision tells the states of all members; their processes are known on their own hosts.
-void RankSupervisor::add_other_hosts(JobStatus& status) const {
-  const int first = launch_.first_rank(), end = first + launch_.ranks();
-  for (int id = 0; id < launch_.size(); ++id) {
-    if (id < first || id >= end) status.members.push_back({id, id, 0, "", "", {}});
+// The decision tells the states of all members. Their processes are known on their own hosts, and a process that has
+// joined again has its new number.
+void RankSupervisor::add_other_members(JobStatus& status) const {
+  for (MemberId id = 0; id < elastic_->next_id(); ++id) {
+    const int number = static_cast<int>(id);
+    if (!ranks_.contains(id)) status.members.push_back({number, number, 0, "", "", {}});
   }
   std::sort(status.members.begin(), status.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
 }
@@ -84,7 +85,7 @@ std::string RankSupervisor::status_document() const {
   if (elastic_) {
     status.min_ranks = launch_.min_ranks;
     status.slots = respawns_ ? respawns_->slots() : launch_.size();
-    add_other_hosts(status);
+    add_other_members(status);
     elastic_->describe(status);
   }
   status.story.assign(story_.lines().begin(), story_.lines().end());

@@ -40,7 +40,7 @@ class Batches:
         were lost late, their parts are left, and another iterator of the loader gets them."""
         state, sampler = self._state, self._sampler
         state._finish_batch()
-        if sampler.is_over and not state._is_in_passes:  # not at a rank that has just joined, in a later loop
+        if sampler.is_over and state._in_passes is None:  # not at a rank that has just joined, in a later loop
             raise RuntimeError("State.batches(): the pass is over; expected a loop over State.passes(n) around it")
         iterator, is_new = None, False
         while sampler.steps_left():

@@ -59,6 +59,9 @@ class Field:
         """At the rank that joins: the tensors are filled."""
         self._take(decode(self._rest, [tensor for _, tensor, _ in self._made], self.options.trust))
 
+    def give_up(self):
+        """This rank was evicted in the middle of a step: forgets what belongs to that alone."""
+
     def _take(self, value):
         self.value = value
 

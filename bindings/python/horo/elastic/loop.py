@@ -8,7 +8,7 @@ import itertools
 from horo import _default
 from horo.elastic.border import Border
 from horo.elastic.state import State
-from horo.errors import HoroError
+from horo.errors import HoroError, PeerLost
 
 TERMS_BYTES = 1 << 19  # half of what a message of a member may have: the session adds its settings
 
@@ -35,25 +35,47 @@ def run(func):
 
 
 def train(function, state):
-    """Calls function() with the state in the job of this process, which it joins first if it was started for that."""
-    session, call = _default.session(), next_call()
+    """Calls function() with the state in the job of this process, which it joins first if it was started for that, and
+    again if it was evicted."""
+    call = next_call()
     terms = text_of(state.terms(), call)
-    if session.is_joiner:
-        session = _default.join(terms)
+
+    def attempt(has_joined):
+        session = _default.session()
         border = Border(session, state._gradients)
-        state._join(border)
-    else:
-        border = Border(session, state._gradients)
-        state._begin(border)
-    if border.is_elastic and call == FIRST_CALL:  # a rank that is started now begins with that
-        session.can_grow(terms)
-    border.open()
-    try:
-        return function()
-    finally:
-        border.close()
-        state._border = None
-        take_back(session)
+        if has_joined:
+            state._join(border)
+        else:
+            state._begin(border)
+        if border.is_elastic and call == FIRST_CALL:  # a rank that is started now begins with that
+            session.can_grow(terms)
+        border.open()
+        try:
+            return function()
+        finally:
+            border.close()
+            state._border = None
+            take_back(session)
+
+    return in_job(attempt, terms, state._give_up)
+
+
+def in_job(attempt, terms, give_up):
+    """attempt(has_joined) in the job of this process, which it joins first if it was started for that. If the rank is
+    evicted, because it stood still, it joins again and begins anew. give_up(): what it has begun is void then."""
+    has_joined = _default.session().is_joiner
+    if has_joined:
+        _default.join(terms)
+    while True:
+        try:
+            return attempt(has_joined)
+        except PeerLost:
+            settings = None if _default.current() is None else _default.leave_to_rejoin()
+            if settings is None:
+                raise
+        give_up()  # behind the handler: the frames of the attempt are gone, with what they keep
+        _default.rejoin(settings, terms)
+        has_joined = True
 
 
 def text_of(terms, call):

@@ -44,7 +44,7 @@ class State:
             raise ValueError(f"State(buffers={buffers!r}); expected None or 'mean'")
         private = {"names": tuple(sorted(fields)), "trust": flag(trust, "State: trust"), "mean": buffers == "mean"}
         private |= {"seed": seed if seed in (None, False) else whole(seed, "State: seed"), "callbacks": []}
-        private |= {"pass": 0, "step": 0, "border": None, "is_in_passes": False}
+        private |= {"pass": 0, "step": 0, "border": None, "in_passes": None}
         private["adapters"] = {name: adapter_of(value) for name, value in fields.items()}
         vars(self).update({f"_{name}": value for name, value in private.items()} | fields)
         self.terms()  # refuses fields by name
@@ -71,11 +71,12 @@ class State:
         border = self._expect_border("passes()")
         for number in range(vars(self)["_pass"], whole(count, "State.passes", "a number of at least 0", 0)):
             self._start_pass(number)
-            self._is_in_passes = True
+            loop = self._in_passes = object()
             try:
                 yield number
             finally:
-                self._is_in_passes = False
+                if self._in_passes is loop:  # else this rank was evicted, and another loop has begun
+                    self._in_passes = None
             self._finish_batch()
             self._start_pass(number + 1)
             if border.is_elastic and number + 1 < count:
@@ -203,6 +204,12 @@ class State:
         changed = border.change_to(rows, self._step, giving.rest["members"])
         self._begin(border)
         self._tell(changed)
+
+    def _give_up(self):
+        """This rank was evicted in the middle of a batch: what it has begun is void."""
+        self._in_passes = None
+        for field in self._fields():
+            field.give_up()
 
     def _tell(self, changed):
         for function in list(self._callbacks):

@@ -9,7 +9,7 @@ import torch
 from horo._compression import codec_of
 from horo._specs import op_name
 from horo.elastic.buffers import PER_RANK, REPLICATED, form_of
-from horo.elastic.fields import Field, InPlace
+from horo.elastic.fields import Field, InPlace, StateDict
 from horo.torch.optimizer_state import load_exactly
 
 
@@ -17,7 +17,9 @@ def adapter_of_torch(value):
     """The class of the Field of a value of PyTorch; None: of another kind, or one with state_dict()."""
     if isinstance(value, torch.nn.Module):
         return OfModule
-    return OfOptimizer if isinstance(value, torch.optim.Optimizer) else None
+    if isinstance(value, torch.optim.Optimizer):
+        return OfOptimizer
+    return OfScaler if isinstance(value, torch.amp.GradScaler) else None
 
 
 def options_of(optimizer):
@@ -60,6 +62,11 @@ class OfModule(InPlace):
             yield self._full(name), tensor, kind
 
 
+class OfScaler(StateDict):
+    def give_up(self):
+        self.value._per_optimizer_states.clear()  # as update() does: unscale_() may have been called
+
+
 class OfOptimizer(Field):
     """Options of the groups and the state. A rank that joins may have no state yet: it is made of the rest."""
 
@@ -73,6 +80,9 @@ class OfOptimizer(Field):
         for name, param in zip(self._names(), self._params()):
             rows.append((self._full(f"params.{name}"), form_of(param)))
         return [*rows, *((self._full(f"distributed.{name}"), text) for name, text in options_of(self.value))]
+
+    def give_up(self):
+        self.value.zero_grad(set_to_none=True)
 
     def _params(self):
         return [param for group in self.value.param_groups for param in group["params"]]

@@ -4,7 +4,7 @@ import functools
 import os
 
 from horo import _default, elastic
-from horo.elastic.loop import FIRST_CALL, next_call, take_back, text_of
+from horo.elastic.loop import FIRST_CALL, in_job, next_call, take_back, text_of
 from horo.errors import HostsUpdatedInterrupt, PeerLost
 from horo.torch.elastic.base import START, State
 
@@ -40,17 +40,19 @@ def run_horovods(func, reset, state, args, kwargs):
             f"{getattr(func, '__name__', func)}(), a function of elastic.run, got {type(state).__name__} as its first "
             "argument; expected an elastic State, such as elastic.State(model=model, optimizer=optimizer)"
         )
-    session, call = _default.session(), next_call()
+    call = next_call()
     terms = text_of(state._terms(), call)
-    has_joined = session.is_joiner
-    if has_joined:
-        session = _default.join(terms)
-    if session.is_elastic and call == FIRST_CALL:
-        session.can_grow(terms)
-    try:
-        return _run(functools.partial(func, state, *args, **kwargs), reset, state, has_joined)
-    finally:
-        take_back(session)
+
+    def attempt(has_joined):
+        session = _default.session()
+        if session.is_elastic and call == FIRST_CALL:
+            session.can_grow(terms)
+        try:
+            return _run(functools.partial(func, state, *args, **kwargs), reset, state, has_joined)
+        finally:
+            take_back(session)
+
+    return in_job(attempt, terms, state.restore)
 
 
 def _run(train, reset, state, has_joined):
