@@ -54,6 +54,8 @@ struct MemberEnded {
 struct MemberStarted {
   MemberId id = 0;
 };
+// The guard starts no process in the places of those that are lost, or not for so long as the members may be parked.
+struct NoneIsStarted {};
 struct MemberStopped {  // SIGSTOP
   MemberId id = 0;
 };
@@ -76,8 +78,8 @@ struct MembersHeard {  // again
   std::vector<MemberId> ids;
 };
 struct TimePassed {};
-using MembershipEvent = std::variant<MemberStarted, MemberEnded, MemberStopped, MemberContinued, MemberDrained,
-                                     MemberSent, MembersUnheard, MembersHeard, TimePassed>;
+using MembershipEvent = std::variant<MemberStarted, NoneIsStarted, MemberEnded, MemberStopped, MemberContinued,
+                                     MemberDrained, MemberSent, MembersUnheard, MembersHeard, TimePassed>;
 
 // ---- Actions, in this order.
 
@@ -186,6 +188,7 @@ class JobMembership {
   };
 
   void handle(const MemberStarted& event);
+  void handle(const NoneIsStarted&);
   void handle(const MemberEnded& event);
   void handle(const MemberStopped& event);
   void handle(const MemberContinued& event);
@@ -216,6 +219,7 @@ class JobMembership {
   void tell_grow();
   void refuse_first_ranks();
   void add_joiners(View& view) const;
+  bool has_failed_border(const View& view) const;
   void tell_begin(const View& view);
   bool drop_silent_joiner(const std::vector<MemberId>& members, const std::vector<MemberId>& silent);
   void drop_useless_joiners();
@@ -301,6 +305,7 @@ class JobMembership {
   TimePoint joining_since_{};       // the members wait since then, in the last epoch in which some joined
   Parking parking_, joiner_wait_;   // for silent members; for some that are ready to join
   bool has_waited_ = false;         // and they did not come back in time
+  bool may_wait_ = true;            // processes may be started while the members are parked
   std::optional<std::string> end_;  // of EndJob, if it was given
   bool is_over_told_ = false;
   TimePoint now_{};

@@ -92,6 +92,10 @@ void JobMembership::tell_grow() {
       duration_text(config_.join_timeout) + ": not all ranks have come to a step of horo.elastic.State");
 }
 
+void JobMembership::handle(const NoneIsStarted&) {
+  if (joiner_wait_.is_on() && joiners_.outside().empty()) may_wait_ = false;
+}
+
 // ---- At the border.
 
 // The others come to it by themselves: all have passed one exchange. A member that is asked to freeze before it is
@@ -119,6 +123,12 @@ void JobMembership::add_joiners(View& view) const {
   }
   if (view.joined.empty()) view.sets.clear();
   std::sort(view.members.begin(), view.members.end());
+}
+
+// Some members have come to the border, and others, of which none is lost, have not in time.
+bool JobMembership::has_failed_border(const View& view) const {
+  return !view.at_border && departures_.is_empty() &&
+         std::any_of(view.members.begin(), view.members.end(), [this](MemberId id) { return at(id).frozen->at_border; });
 }
 
 void JobMembership::tell_begin(const View& view) {
@@ -174,7 +184,7 @@ void JobMembership::drop_useless_joiners() {
 // Too few are left, all frozen. Those that run or are started now may become enough with them: then the members that
 // have the state go on alone, and come to a border.
 bool JobMembership::wait_for_joiners() {
-  if (!can_grow()) return false;
+  if (!can_grow() || !may_wait_) return false;
   if (joiner_wait_.wait_for({}, now_)) {
     say(departures_.text() + left_text(here()) + ": parked for up to " + duration_text(config_.park_timeout) +
         ", until others are ready to join");

@@ -277,6 +277,41 @@ TEST_F(ElasticJoins, AParkedJobWithoutAJoinerEndsAfterItsTime) {
   EXPECT_THAT(other.end[0], HasSubstr("no other came back within 60 s"));
 }
 
+TEST_F(ElasticJoins, AParkedJobForWhichNoneIsStartedEndsAtOnce) {
+  MembershipDriver other(config_of(3, 3));
+  begin(other);
+  other.none_is_started();
+  other.died(2);
+  other.froze(0, 0);
+  other.froze(1, 0);
+  other.started(3);
+  other.none_is_started();
+  EXPECT_TRUE(other.membership.is_parked()) << "one is started";
+  other.died(3);
+  ASSERT_TRUE(other.end.empty());
+  other.none_is_started();
+  ASSERT_EQ(other.end.size(), 1U);
+  EXPECT_THAT(other.end[0], HasSubstr("ranks 0, 1 are left of 3, fewer than --min-np 3, and none can come back"));
+}
+
+TEST_F(ElasticJoins, TheMembersAreToldLaterAfterBordersThatNotAllHaveReached) {
+  job.started(3);
+  ready(job, 3);
+  for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
+    ASSERT_EQ(job.got<Grow>(0).size(), epoch + 1);
+    at_border(job, {0, 1}, epoch);
+    job.after(1s);
+    EXPECT_FALSE(job.got<Freeze>(2).empty());
+    job.froze(2, epoch);
+    job.installed({0, 1, 2}, epoch + 1);
+    job.after(std::chrono::seconds(1 << epoch) - 1ms);
+    EXPECT_EQ(job.got<Grow>(0).size(), epoch + 1);
+    job.after(1ms);
+  }
+  at_border(job, {0, 1, 2}, 3);
+  EXPECT_EQ(job.membership.members(), (std::vector<MemberId>{0, 1, 2, 3}));
+}
+
 TEST_F(ElasticJoins, AViewHasNoMoreMembersThanTheJobMayHave) {
   for (MemberId id = 3; id < 6; ++id) job.started(id);
   for (MemberId id = 3; id < 6; ++id) ready(job, id);

@@ -23,6 +23,7 @@ class MembershipDriver {
   void unheard(const std::vector<MemberId>& ids) { take(MembersUnheard{ids, "did not answer for 10 s"}); }
   void heard(const std::vector<MemberId>& ids) { take(MembersHeard{ids}); }
   void continued(MemberId id) { take(MemberContinued{id}); }
+  void none_is_started() { take(NoneIsStarted{}); }
   void sent(MemberId id, MemberMessage message) { take(MemberSent{id, std::move(message)}); }
   void froze(MemberId id, std::uint32_t epoch, std::optional<MemberId> lost = std::nullopt) {
     Frozen frozen{epoch, {{0, 10 + id}}, lost, "rank " + std::to_string(id) + " saw it"};

@@ -86,6 +86,24 @@ member.leave()
     assert "rank 3 is started in the place of rank 2" in done.stderr
 
 
+def test_a_job_that_waits_for_a_place_that_rests_ends_at_once():
+    program = """
+member.can_grow()
+if member.joins:
+    member.join()
+    die()
+elif rank == 1: die()
+member.grow_until([0, 2])
+while member.receive(FREEZE, PARKED, SETTLE, EVICTED)[0] != EVICTED: member.frozen({})
+sys.exit(3)
+"""
+    options = ("--min-np", "2", "--restarts", "1")
+    begun = time.monotonic()
+    done = run(2, MEMBER + WAIT + JOINS + program, options=options)
+    assert done.returncode != 0 and time.monotonic() - begun < 30, done.stderr
+    assert "rank 0 is left of 2, fewer than --min-np 2, and none can come back" in done.stderr
+
+
 FAILS = """
 if member.joins: sys.exit('no module named x')
 member.can_grow()

@@ -35,6 +35,8 @@ class Decision {
   virtual DecisionActions take(const HostEvent& event) = 0;
   // The guard has started a process that may join. Its id is the number of members in job() before. One host only.
   virtual DecisionActions on_started(MemberId) { return {}; }
+  // No process is started in the places of those that are lost, or not for long. One host only.
+  virtual DecisionActions on_none_is_started() { return {}; }
   // Whether the members can go on with a process that is started now.
   virtual bool can_grow() const { return false; }
   // The state of the job, as far as it is known here.

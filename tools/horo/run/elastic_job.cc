@@ -131,6 +131,12 @@ GuardActions ElasticJob::on_started(MemberId id) {
   return call.actions();
 }
 
+GuardActions ElasticJob::on_none_is_started() {
+  Call call(*this);
+  carry_out(decision_->on_none_is_started());
+  return call.actions();
+}
+
 GuardActions ElasticJob::admit(MemberId id) {
   Call call(*this);
   const MemberId next = next_id();

@@ -60,6 +60,9 @@ class ElasticJob {
   MemberId next_id() const { return static_cast<MemberId>(decision_->job().members.size()); }
   // The process with next_id() has started after connect(), or could not be started.
   GuardActions on_started(MemberId id);
+  // The job is parked, and no process is started.
+  GuardActions on_none_is_started();
+  bool is_parked() const { return decision_->job().is_parked; }
   void disconnect(MemberId id) { sockets_.erase(id); }
   // The process of this member, which returns, is that with next_id() from now on.
   GuardActions admit(MemberId id);
@@ -70,6 +73,7 @@ class ElasticJob {
   bool has_joined(MemberId id) const { return id < size_ || joined_.contains(id); }
   // The job goes on without it: it is out, and in no epoch that others could run in.
   bool is_gone(MemberId id) const;
+  bool is_out(MemberId id) const { return member(id).is_out; }
   bool has_ended_in_order(MemberId id) const { return member(id).state.word == "left"; }
 
   bool is_evicted(MemberId id) const { return member(id).is_evicted; }

@@ -39,6 +39,7 @@ class LocalDecision final : public Decision {
   }
 
   DecisionActions on_started(MemberId id) override { return handle(MemberStarted{id}); }
+  DecisionActions on_none_is_started() override { return handle(NoneIsStarted{}); }
   bool can_grow() const override { return membership_.real().can_grow(); }
   const JobView& job() const override { return job_; }
   bool may_end(bool) override { return true; }

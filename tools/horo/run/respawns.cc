@@ -134,6 +134,11 @@ Respawns::Decided Respawns::pass_time(TimePoint now, const Growth& growth) {
   return decided;
 }
 
+bool Respawns::starts_until(TimePoint until) const {
+  if (is_stopped_ || are_alike_) return false;
+  return std::any_of(places_.begin(), places_.end(), [&](const Place& one) { return one.due && *one.due <= until; });
+}
+
 std::optional<TimePoint> Respawns::next_deadline() const {
   std::optional<TimePoint> next;
   const auto add = [&](TimePoint due) { next = std::min(due, next.value_or(due)); };

@@ -65,6 +65,8 @@ class Respawns {
   // To be called after events, when the growth may have changed, and at next_deadline(). `now` never decreases.
   Decided pass_time(TimePoint now, const Growth& growth);
   std::optional<TimePoint> next_deadline() const;
+  // Whether an empty slot gets a process until then, if the members can go on with it.
+  bool starts_until(TimePoint until) const;
 
   int slots() const { return static_cast<int>(places_.size()); }
 

@@ -105,6 +105,7 @@ class RankSupervisor {
   bool may_start_joiners() const;
   void tell_slots(TimePoint now);
   SlotLoss loss_of(const Rank& rank) const;
+  void tell_none_is_started(TimePoint now);
   void start_joiner(const Respawns::Start& start, TimePoint now);
   ResizeAnswer resize(int ranks);
   std::string why_no_resize(int ranks) const;

@@ -32,12 +32,26 @@ void RankSupervisor::start_joiners() {
   const Respawns::Decided decided = respawns_->pass_time(now, {elastic_->can_grow(), elastic_->was_growth_offered()});
   for (const std::string& line : decided.lines) say(line);
   for (const Respawns::Start& start : decided.starts) start_joiner(start, now);
+  tell_none_is_started(now);
   joiners_due_.stop();
   if (const auto due = respawns_->next_deadline()) {
     const std::chrono::duration<double> wait = *due - Clock::now();
     joiners_due_.set(std::max(wait.count(), 0.0) + 0.001);  // libev's clock may be behind
   }
   is_starting_ = false;
+}
+
+// A job of which too few ranks are left does not wait for others in vain. A rank that is out may leave its slot, or may
+// join again if it was evicted.
+void RankSupervisor::tell_none_is_started(TimePoint now) {
+  const auto may_change = [this](const auto& one) {
+    const auto& [id, rank] = one;
+    return !rank.is_gone && (elastic_->is_out(id) || !elastic_->has_joined(id));
+  };
+  const std::chrono::duration<double> park(launch_.park_timeout_s);
+  const TimePoint until = now + std::chrono::duration_cast<Duration>(park);
+  if (!elastic_->is_parked() || respawns_->starts_until(until)) return;
+  if (std::none_of(ranks_.begin(), ranks_.end(), may_change)) carry_out(elastic_->on_none_is_started());
 }
 
 // A slot is free when its process has ended, with all that it has started, and the job goes on without it.

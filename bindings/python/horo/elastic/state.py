@@ -133,6 +133,7 @@ class State:
     def _begin(self, border):
         """The function of run begins on this rank, which has the state."""
         self._border = border
+        border.limit(min((sampler.length for _, sampler in self._samplers()), default=None))
         for _, sampler in self._samplers():
             sampler.begin(border.members, border.me)
 
