@@ -1,5 +1,6 @@
 """A rank of one contestant of cost.py: rank_of_cost.py NAME FOLDER BATCH. It trains in turns: for each number that it
-reads from FOLDER/RANK.go it makes so many steps, and writes the ns of all of them to FOLDER/RANK.done."""
+reads from FOLDER/RANK.go it makes so many steps, and writes the ns of all of them, and those of the processor, to
+FOLDER/RANK.done."""
 
 import sys
 import time
@@ -12,22 +13,28 @@ import horo.torch as horo
 NOT_TIMED = 2  # first steps of a turn, in which the other ranks begin it
 
 
+def clocks():
+    """ns of the clock, and of the processor in all threads of this process."""
+    return time.perf_counter_ns(), time.process_time_ns()
+
+
 class Turns:
     def __init__(self, folder):
         self._go = open(f"{folder}/{horo.rank()}.go")
         self._done = open(f"{folder}/{horo.rank()}.done", "w", buffering=1)
-        self._left, self._begin = 0, 0
+        self._left, self._begin = 0, None
 
     def before_step(self):
         """Returns whether there are more turns."""
         if self._left == 0:
             if self._begin:
-                self._done.write(f"{time.perf_counter_ns() - self._begin}\n")
+                wall, processor = (now - begin for now, begin in zip(clocks(), self._begin))
+                self._done.write(f"{wall} {processor}\n")
             self._steps = int(self._go.readline() or 0)
             self._left = self._steps + NOT_TIMED
         self._left -= 1
         if self._left + 1 == self._steps:
-            self._begin = time.perf_counter_ns()
+            self._begin = clocks()
         return self._steps > 0
 
 
