@@ -34,19 +34,21 @@ def _first(path, key):
         return next((line.split(":", 1)[1].strip() for line in file if line.startswith(key)), "unknown")
 
 
-def facts(transport):
-    """The machine, the versions of the libraries, and the transport."""
-    import torch
-
-    import horo
-
+def host():
+    """The machine, and the version of Python."""
     return {
         "cpu": _first("/proc/cpuinfo", "model name"),
         "cores": len(os.sched_getaffinity(0)),
         "memory": _first("/proc/meminfo", "MemTotal"),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
-        "horo": horo.__version__,
-        "transport": transport,
     }
+
+
+def facts(transport):
+    """The machine, the versions of the libraries, and the transport."""
+    import torch
+
+    import horo
+
+    return host() | {"torch": torch.__version__, "horo": horo.__version__, "transport": transport}

@@ -143,3 +143,19 @@ def test_bench_elastic_refuses_hosts_that_cannot_have_the_ranks():
         command = [HORO, "bench", "elastic", "--ranks", "3", "--hosts", hosts]
         done = subprocess.run(command, capture_output=True, text=True, timeout=180)
         assert done.returncode == 2 and why in done.stderr, done.stderr
+
+
+def test_bench_join_measures_the_pause_and_the_start_of_a_native_rank(tmp_path):
+    rank, file = ROOT / "build/release/tests/horo/growing_rank", tmp_path / "join.json"
+    if not rank.exists():
+        pytest.skip("no build tree has growing_rank: tools/test release")
+    small = ["--only", "pause,native", "--mib", "1", "--native-mib", "1", "--rounds", "2", "--wait", "0"]
+    command = [sys.executable, ROOT / "bench/join", *small, "--horo", HORO, "--rank", rank, "--json", file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0 and "pause of the survivors, 1 MiB" in done.stdout, done.stdout + done.stderr
+    parts = json.loads(file.read_text())
+    assert list(parts) == ["pause", "native"] and all(len(part["rows"]) == 1 for part in parts.values())
+    pause, native = (part["rows"][0] for part in parts.values())
+    assert pause["unit"] == "us" and pause["must"] > pause["aim"] > pause["step"] > 5_000  # and a wait of 5 ms
+    assert len(pause["values"]) == 2 and pause["max"] >= pause["median"] > pause["step"]
+    assert native["max"] >= native["median"] > 1_000
