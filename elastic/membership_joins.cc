@@ -128,7 +128,8 @@ void JobMembership::add_joiners(View& view) const {
 // Some members have come to the border, and others, of which none is lost, have not in time.
 bool JobMembership::has_failed_border(const View& view) const {
   return !view.at_border && departures_.is_empty() &&
-         std::any_of(view.members.begin(), view.members.end(), [this](MemberId id) { return at(id).frozen->at_border; });
+         std::any_of(view.members.begin(), view.members.end(),
+                     [this](MemberId id) { return at(id).frozen->at_border; });
 }
 
 void JobMembership::tell_begin(const View& view) {

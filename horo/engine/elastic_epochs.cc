@@ -77,8 +77,8 @@ void ElasticEpochs::enter_first(const std::optional<View>& view, const FirstLink
   const Config config = view ? config_in(membership, *view, engine_.config_) : engine_.config_;
   if (view && !view->sets.empty()) joined_ = decode_join_state(view->sets);
   Links links = view ? door_.connect(*view, config, is_cancelled) : first(is_cancelled);
-  engine_.epoch_ = joins ? std::make_shared<EpochState>(membership, config, std::move(links), joined_)
-                         : std::make_shared<EpochState>(membership, config, std::move(links));
+  engine_.epoch_ = engine_.own(joins ? std::make_unique<EpochState>(membership, config, std::move(links), joined_)
+                                     : std::make_unique<EpochState>(membership, config, std::move(links)));
   fail_point("start.connected");
   engine_.begin_lanes(epoch);
   engine_.publish(agree(engine_.epoch_));
@@ -392,7 +392,7 @@ std::shared_ptr<EpochState> ElasticEpochs::connect(const View& view) {
   const Config config = config_in(membership, view, engine_.config_);
   const auto is_cancelled = [this, &view] { return guard_.has_ended(view.epoch) || engine_.is_leaving(); };
   Links links = door_.connect(view, config, is_cancelled);
-  return std::make_shared<EpochState>(membership, config, std::move(links), *engine_.epoch_);
+  return engine_.own(std::make_unique<EpochState>(membership, config, std::move(links), *engine_.epoch_));
 }
 
 }  // namespace horo

@@ -42,7 +42,7 @@ Engine::Engine(const Config& config, const Start& how, const EngineContext& cont
 }
 
 void Engine::start(const FirstLinks& first) {
-  epoch_ = std::make_shared<EpochState>(first_membership(config_), config_, first({}));
+  epoch_ = own(std::make_unique<EpochState>(first_membership(config_), config_, first({})));
   try {
     publish(open_lanes(*epoch_));
     if (config_.min_np > 0) wake();  // rank 0 waits for the first report

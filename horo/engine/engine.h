@@ -20,6 +20,7 @@
 #include "horo/base/patience.h"
 #include "horo/base/timeline.h"
 #include "horo/engine/elastic_epochs.h"
+#include "horo/engine/ended_epochs.h"
 #include "horo/engine/epoch_state.h"
 #include "horo/engine/failure_detector.h"
 #include "horo/engine/stall_diagnosis.h"
@@ -97,6 +98,7 @@ class Engine {
   };
 
   void start(const FirstLinks& first);
+  std::shared_ptr<EpochState> own(std::unique_ptr<EpochState> epoch) const { return epochs_.own(std::move(epoch)); }
   std::shared_ptr<EpochState> pin() const;
   void publish(const Topology& topology);
   const World& world_of(std::uint32_t epoch) REQUIRES(epoch_mutex_);
@@ -157,6 +159,7 @@ class Engine {
   FailurePtr failure_of(int origin, const std::string& why) const noexcept;
 
   const Config config_;
+  const EndedEpochs epochs_;
   TensorTable& tensor_table_;
   Counters& counters_;
   const Registry& registry_;

@@ -115,7 +115,7 @@ void Engine::rebuild() {
   try {
     Membership next = epoch_->membership;
     ++next.epoch;
-    enter_epoch(std::make_shared<EpochState>(next, config_, reconnect_(next.epoch), *epoch_));
+    enter_epoch(own(std::make_unique<EpochState>(next, config_, reconnect_(next.epoch), *epoch_)));
     const std::int64_t connected = laps.next();
     publish(open_lanes(*epoch_));
     epoch_->lanes->take_residuals(*before->lanes);

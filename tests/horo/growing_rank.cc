@@ -35,8 +35,9 @@ double value_of(std::uint32_t member, std::int64_t step, std::size_t place) {
 
 class GrowingProgram {
  public:
-  GrowingProgram(Session& session, std::uint32_t member, std::int64_t steps, std::size_t values)
-      : session_(session), member_(member), steps_(steps), state_(values) {
+  // state: zeros.
+  GrowingProgram(Session& session, std::uint32_t member, std::int64_t steps, std::vector<double> state)
+      : session_(session), member_(member), steps_(steps), state_(std::move(state)) {
     history_.resize(static_cast<std::size_t>(steps) * kMasks);
     if (const char* pause = std::getenv("TEST_PAUSE_MS")) pause_ms_ = std::atoi(pause);
   }
@@ -146,10 +147,11 @@ int run(int argc, char** argv) {
   std::optional<Session> session;
   const auto values = static_cast<std::size_t>(std::atoll(argv[2]));
   while (config) {
+    std::vector<double> state(values);  // while the others train on
     try {
       config->joins ? session.emplace(*config, JoinTerms{kTerms}) : session.emplace(*config);
       const auto member = static_cast<std::uint32_t>(config->rank);
-      GrowingProgram(*session, member, std::atoll(argv[1]), values).run(!config->joins);
+      GrowingProgram(*session, member, std::atoll(argv[1]), std::move(state)).run(!config->joins);
       config.reset();
     } catch (const PeerLost&) {
       if (!session || !(config = rejoin(*session))) throw;

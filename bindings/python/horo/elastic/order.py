@@ -35,13 +35,18 @@ class Order:
         if not 0 <= position < self._length:
             raise IndexError(f"position {position} of an order of {self._length} samples")
         rows, columns = self._rows, self._columns
-        while True:
+        a, b, c, d, e, f, g, h = self._tables
+        while True:  # without a loop over the rounds, which takes twice the time
             row, column = divmod(position, columns)
-            for number, table in enumerate(self._tables):
-                if number % 2:
-                    column = (column + table[row]) % columns
-                else:
-                    row = (row + table[column]) % rows
+            row += a[column]
+            column += b[row % rows]
+            row += c[column % columns]
+            column += d[row % rows]
+            row += e[column % columns]
+            column += f[row % rows]
+            row += g[column % columns]
+            row %= rows
+            column = (column + h[row]) % columns
             position = row * columns + column
             if position < self._length:
                 return position

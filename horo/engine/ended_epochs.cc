@@ -1,0 +1,50 @@
+#include "horo/engine/ended_epochs.h"
+
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "horo/base/mutex.h"
+#include "horo/base/thread.h"
+
+namespace horo {
+
+// Any thread calls the functions.
+class EndedEpochs::Freeing {
+ public:
+  // Without memory for a thread the caller frees the epoch.
+  void free(std::unique_ptr<EpochState> epoch) noexcept {
+    const MutexLock lock(mutex_);
+    if (is_over_) return;
+    try {
+      if (thread_.joinable()) thread_.join();
+      thread_ = start_thread("horo free", [ended = epoch.get()] { const std::unique_ptr<EpochState> last(ended); });
+    } catch (const std::exception&) {
+      return;
+    }
+    [[maybe_unused]] const EpochState* started = epoch.release();
+  }
+  void end() {
+    const MutexLock lock(mutex_);
+    is_over_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  Mutex mutex_;
+  bool is_over_ GUARDED_BY(mutex_) = false;
+  std::jthread thread_ GUARDED_BY(mutex_);
+};
+
+EndedEpochs::EndedEpochs() : freeing_(std::make_shared<Freeing>()) {}
+
+EndedEpochs::~EndedEpochs() {
+  freeing_->end();
+}
+
+std::shared_ptr<EpochState> EndedEpochs::own(std::unique_ptr<EpochState> epoch) const {
+  return {epoch.release(),
+          [freeing = freeing_](EpochState* ended) { freeing->free(std::unique_ptr<EpochState>(ended)); }};
+}
+
+}  // namespace horo
