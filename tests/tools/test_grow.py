@@ -14,8 +14,7 @@ def grow():
     sys.path.pop(0)
 
 
-class Options:
-    rank, horo, seed, limit = "rank", "horo", 0, 25
+LIMIT_S = 25
 
 
 def line(member, total, hash_of_state="ab", members="0:3+0+0,20:5+0+0"):
@@ -24,7 +23,7 @@ def line(member, total, hash_of_state="ab", members="0:3+0+0,20:5+0+0"):
 
 def judged(grow, text, code=0, seconds=2):
     job = grow.survivors.Job("a", 2, "", grow.STEPS, 0, "", "", (), ["rank"], (("VALUES", "7"),))
-    return grow.faults(job, grow.survivors.Outcome(code, text, seconds), Options)
+    return grow.faults(job, grow.survivors.Outcome(code, text, seconds), LIMIT_S)
 
 
 def test_the_judge_of_grown_jobs(grow):

@@ -8,7 +8,7 @@ import collections
 import random
 import re
 
-from . import survivors
+from . import grow_series, survivors
 
 STEPS = 150
 PAUSE_MS = 5  # after each step, so that processes that join find the job running
@@ -42,6 +42,8 @@ def add_arguments(parser):
     parser.add_argument("--runs", type=int, default=300, help="jobs with deaths at fail points (default: 300)")
     parser.add_argument("--random", type=int, default=100, help="jobs with deaths at random moments (default: 100)")
     parser.add_argument("--stops", type=int, default=20, help="jobs with ranks that are stopped (default: 20)")
+    text = "deaths and joins one after the other in one job, whose other processes stay (default: 0)"
+    parser.add_argument("--series", type=int, default=0, help=text)
     horo, rank = "build/release/tools/horo/horo", "build/release/tests/horo/growing_rank"
     parser.add_argument("--horo", default=str(survivors.ROOT / horo), help="the horo executable")
     parser.add_argument("--rank", default=str(survivors.ROOT / rank), help="the rank program")
@@ -125,12 +127,16 @@ def sum_of(text, steps, values):
     return total % (1 << 64)
 
 
-def faults(job, outcome, options):
-    lines = [
-        Grown(int(line[1]), line[2], int(line[3]), line[4], int(line[5]), int(line[6]))
-        for line in LINE.findall(outcome.text)
+def ends_of(text):
+    """A Grown for each rank that has come to its end."""
+    return [
+        Grown(int(line[1]), line[2], int(line[3]), line[4], int(line[5]), int(line[6])) for line in LINE.findall(text)
     ]
-    wrong = [f"the job took {outcome.seconds:.1f} s"] * (outcome.seconds > options.limit)
+
+
+def faults(job, outcome, limit_s):
+    lines = ends_of(outcome.text)
+    wrong = [f"the job took {outcome.seconds:.1f} s"] * (outcome.seconds > limit_s)
     died = {rank for rank, _ in survivors.fired(outcome)}
     have_state = {*range(job.size), *map(int, JOINED.findall(outcome.text))}
     if not have_state - died and not lines:  # the job has to end
@@ -157,11 +163,11 @@ def run_all(options):
     jobs += [stopped(number, options) for number in range(options.stops)]
     for number, job in enumerate(jobs):
         outcome = survivors.run(job, options, kill_after_s=3 * options.limit)
-        found = faults(job, outcome, options)
+        found = faults(job, outcome, options.limit)
         joined = len(JOINED.findall(outcome.text))
         joins += joined
         returns += len(RETURNED.findall(outcome.text))
-        borders += [int(line[6]) for line in LINE.findall(outcome.text) if int(line[6]) > 0]
+        borders += [one.border_ms for one in ends_of(outcome.text) if one.border_ms > 0]
         row = rows.setdefault(job.what, {"runs": 0, "fired": 0, "joins": 0, "wrong": 0, "longest_s": 0.0})
         row["runs"] += 1
         row["fired"] += len(survivors.fired(outcome))
@@ -181,6 +187,12 @@ def run_all(options):
         wrong.append(f"only {joins} joins in {len(jobs)} jobs")
     if returns < options.stops / 2:
         wrong.append(f"only {returns} ranks joined again in {options.stops} jobs with ranks that are stopped")
+    series = None
+    if options.series:
+        series_joins, found, (step_ms, border_ms) = grow_series.run(options)
+        joins += series_joins
+        wrong += [f"series: {one}" for one in found]
+        series = {"joins": series_joins, "step_ms_max": step_ms, "border_ms_max": border_ms}
     borders.sort()
     median = borders[len(borders) // 2] if borders else None
     return {
@@ -189,6 +201,7 @@ def run_all(options):
         "returns": returns,
         "border_ms_median": median,
         "border_ms_max": borders[-1] if borders else None,
+        "series": series,
         "table": rows,
         "wrong": wrong,
     }
@@ -199,6 +212,12 @@ def show(summary):
     for what, row in summary["table"].items():
         print(
             f"{what:<28}{row['runs']:>6}{row['fired']:>7}{row['joins']:>7}{row['wrong']:>7}{row['longest_s']:>8.2f} s"
+        )
+    if summary["series"]:
+        print(
+            "series of {joins} joins: longest step {step_ms_max} ms, longest border {border_ms_max} ms".format(
+                **summary["series"]
+            )
         )
     print(
         f"{summary['joins']} joins, {summary['returns']} of them by ranks that were evicted; "
