@@ -126,7 +126,7 @@ void JobMembership::take(MemberId id, const Frozen& message) {
   if (has_state(id) && !has_state(*message.lost)) {
     const std::string why = "was not reached by ";
     if (is_here(*message.lost)) evict(*message.lost, why + "rank " + std::to_string(id), why + name_of(id));
-  } else if (has_state(*message.lost) && !closing_->pair) {
+  } else if (has_state(*message.lost) && !closing_->pair && !silences_.is_still(*message.lost)) {
     closing_->pair = std::pair(std::min(id, *message.lost), std::max(id, *message.lost));
   }
 }
