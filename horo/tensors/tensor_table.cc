@@ -104,6 +104,12 @@ TensorTable::Accepted TensorTable::submit(std::span<const Submission> submission
     if (checked_set != record.set) set_for_submit(record.spec);
     checked_set = record.set;
   }
+  // The barrier of a round commits what is reported before it.
+  for (const Submission& submission : submissions) {
+    const TensorSpec& spec = tensors_.at(submission.key).spec;
+    if (spec.kind == CollectiveKind::kBarrier && spec.round_stream != 0)
+      plans_.break_plans(RoundStream{spec.set, spec.round_stream}, queue_.batch());
+  }
   mark_names(submissions);
   return accept(submissions);
 }

@@ -119,6 +119,24 @@ TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheNextRound) {
   EXPECT_TRUE(std::holds_alternative<RoundFailed>(batch.events[1]));
 }
 
+TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheBarrierOfItsRound) {
+  TensorSpec spec = float_spec("a", 2);
+  spec.stepwise = true;
+  spec.round_stream = 5;
+  TensorSpec end;
+  end.kind = CollectiveKind::kBarrier;
+  end.name = "end";
+  end.round_stream = 5;
+  const Key a = tensor_table_.declare(spec), b = declare("b");
+  const Submission barrier{tensor_table_.declare(end)};
+  activate(a, b);
+  submit(a);
+  tensor_table_.submit(std::span(&barrier, 1));
+  const SubmissionBatch batch = tensor_table_.take();
+  ASSERT_EQ(batch.items.size(), 2U);
+  EXPECT_EQ(batch.items[0].submission.key, a) << "the barrier commits what is reported before it";
+}
+
 TEST_F(TensorTableTest, OnlyTheFirstSubmissionWhileTheEngineSleepsWakesIt) {
   const Key a = declare("a"), b = declare("b"), c = declare("c");
   EXPECT_TRUE(submit(a).wake);
