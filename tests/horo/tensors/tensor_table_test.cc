@@ -15,6 +15,12 @@ constexpr std::chrono::hours kForever{1};
 class TensorTableTest : public testing::Test {
  protected:
   Key declare(const std::string& name) { return tensor_table_.declare(float_spec(name, 2)); }
+  Key declare_of_round(const std::string& name) {
+    TensorSpec spec = float_spec(name, 2);
+    spec.stepwise = true;
+    spec.round_stream = 5;
+    return tensor_table_.declare(spec);
+  }
   TensorTable::Accepted submit(Key key) {
     const Submission submission{key, data_, data_};
     return tensor_table_.submit(std::span(&submission, 1));
@@ -91,10 +97,7 @@ TEST_F(TensorTableTest, APlaceIsTheOffsetOfATensorInItsKnownPlan) {
 }
 
 TEST_F(TensorTableTest, ABegunRoundWakesNoEngineAndBreaksNoPlanOfOtherTensors) {
-  TensorSpec spec = float_spec("a", 2);
-  spec.stepwise = true;
-  spec.round_stream = 5;
-  const Key a = tensor_table_.declare(spec), b = declare("b");
+  const Key a = declare_of_round("a"), b = declare("b");
   activate(a, b);
   tensor_table_.begin_round({{0, 5}, {7, 1}});
   EXPECT_FALSE(submit(b).wake);
@@ -106,10 +109,7 @@ TEST_F(TensorTableTest, ABegunRoundWakesNoEngineAndBreaksNoPlanOfOtherTensors) {
 }
 
 TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheNextRound) {
-  TensorSpec spec = float_spec("a", 2);
-  spec.stepwise = true;
-  spec.round_stream = 5;
-  const Key a = tensor_table_.declare(spec), b = declare("b");
+  const Key a = declare_of_round("a"), b = declare("b");
   activate(a, b);
   submit(a);
   EXPECT_TRUE(tensor_table_.fail_round({{0, 5}, "no"}));
@@ -120,21 +120,13 @@ TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheNextRound) {
 }
 
 TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheBarrierOfItsRound) {
-  TensorSpec spec = float_spec("a", 2);
-  spec.stepwise = true;
-  spec.round_stream = 5;
-  TensorSpec end;
-  end.kind = CollectiveKind::kBarrier;
-  end.name = "end";
-  end.round_stream = 5;
-  const Key a = tensor_table_.declare(spec), b = declare("b");
-  const Submission barrier{tensor_table_.declare(end)};
+  const Key a = declare_of_round("a"), b = declare("b");
+  const Submission barrier{tensor_table_.declare({.name = "end", .kind = CollectiveKind::kBarrier, .round_stream = 5})};
   activate(a, b);
   submit(a);
   tensor_table_.submit(std::span(&barrier, 1));
   const SubmissionBatch batch = tensor_table_.take();
-  ASSERT_EQ(batch.items.size(), 2U);
-  EXPECT_EQ(batch.items[0].submission.key, a) << "the barrier commits what is reported before it";
+  EXPECT_EQ(batch.items.at(0).submission.key, a) << "the barrier commits what is reported before it";
 }
 
 TEST_F(TensorTableTest, OnlyTheFirstSubmissionWhileTheEngineSleepsWakesIt) {

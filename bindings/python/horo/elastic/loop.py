@@ -52,7 +52,7 @@ def train(function, state):
         return function()
     finally:
         border.close()
-        state._border = None
+        state._end()
         take_back(session)
 
 
