@@ -15,9 +15,8 @@ constexpr std::chrono::hours kForever{1};
 class TensorTableTest : public testing::Test {
  protected:
   Key declare(const std::string& name) { return tensor_table_.declare(float_spec(name, 2)); }
-  Key declare_of_round(const std::string& name) {
-    TensorSpec spec = float_spec(name, 2);
-    spec.stepwise = true;
+  Key declare_of_round(TensorSpec spec) {
+    spec.stepwise = spec.kind == CollectiveKind::kAllReduce;
     spec.round_stream = 5;
     return tensor_table_.declare(spec);
   }
@@ -97,7 +96,7 @@ TEST_F(TensorTableTest, APlaceIsTheOffsetOfATensorInItsKnownPlan) {
 }
 
 TEST_F(TensorTableTest, ABegunRoundWakesNoEngineAndBreaksNoPlanOfOtherTensors) {
-  const Key a = declare_of_round("a"), b = declare("b");
+  const Key a = declare_of_round(float_spec("a", 2)), b = declare("b");
   activate(a, b);
   tensor_table_.begin_round({{0, 5}, {7, 1}});
   EXPECT_FALSE(submit(b).wake);
@@ -109,7 +108,7 @@ TEST_F(TensorTableTest, ABegunRoundWakesNoEngineAndBreaksNoPlanOfOtherTensors) {
 }
 
 TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheNextRound) {
-  const Key a = declare_of_round("a"), b = declare("b");
+  const Key a = declare_of_round(float_spec("a", 2)), b = declare("b");
   activate(a, b);
   submit(a);
   EXPECT_TRUE(tensor_table_.fail_round({{0, 5}, "no"}));
@@ -120,8 +119,8 @@ TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheNextRound) {
 }
 
 TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheBarrierOfItsRound) {
-  const Key a = declare_of_round("a"), b = declare("b");
-  const Submission barrier{tensor_table_.declare({.name = "end", .kind = CollectiveKind::kBarrier, .round_stream = 5})};
+  const Key a = declare_of_round(float_spec("a", 2)), b = declare("b");
+  const Submission barrier{declare_of_round(spec_of(CollectiveKind::kBarrier, "end", {}))};
   activate(a, b);
   submit(a);
   tensor_table_.submit(std::span(&barrier, 1));
