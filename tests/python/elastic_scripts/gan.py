@@ -37,7 +37,7 @@ state = horo.elastic.State(
 @horo.elastic.run
 def train(state):
     loss_fn = nn.BCEWithLogitsLoss()
-    for epoch in state.passes(4):
+    for epoch in state.passes(3):
         batches = state.batches(loader)
         for i, (real,) in enumerate(Bar(batches, len(batches))):
             noise = torch.randn(len(real) + 1, 4)
