@@ -16,18 +16,18 @@ def soak(root, *options, code=0):
 
 
 def test_ranks_that_join_have_the_bits_of_one_process(root):
-    summary = soak(root, "--runs", "2", "--ways", "sync", "mean", "--passes", "12", "--events", "0")
+    summary = soak(root, "--runs", "2", "--ways", "sync", "mean", "--passes", "8", "--events", "0")
     assert summary["wrong"] == [] and summary["joins"] >= 1
 
 
 def test_each_sample_counts_once_per_pass(root):
-    summary = soak(root, "--runs", "0", "--passes", "14", "--events", "1")
+    summary = soak(root, "--runs", "0", "--passes", "10", "--events", "1")
     assert summary["wrong"] == [] and summary["events"] >= 2 and summary["joins"] >= 1
 
 
 def test_a_scheduler_that_is_not_given_is_found(root):
     summary = soak(
-        root, "--runs", "1", "--ways", "plain", "--passes", "12", "--events", "0", "--fault", "schedule", code=1
+        root, "--runs", "1", "--ways", "plain", "--passes", "8", "--events", "0", "--fault", "schedule", code=1
     )
     assert "the ranks differ in" in summary["wrong"][0]
 

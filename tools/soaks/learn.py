@@ -25,7 +25,8 @@ from .learn_plans import events_of, plan_for_bits, plan_for_samples
 FOLDER = survivors.ROOT / "tools/soaks"
 FAKE_CUDA = survivors.ROOT / "build/release/tests/ring/libhoro_fake_cuda.so"
 WAYS = "plain mean sync fp16 passes views groups device".split()
-EQUAL_BUFFERS = ("mean", "sync", "device")
+AVERAGED = ("mean", "device")
+EQUAL_BUFFERS = (*AVERAGED, "sync")
 LIMIT_S = 120
 MOST_WRONG = 10
 SAMPLES = 101  # of learn_model.py, which imports torch
@@ -47,12 +48,10 @@ def add_arguments(parser):
     horo = survivors.ROOT / "build/release/tools/horo/horo"
     parser.add_argument("--horo", default=str(horo), help="the horo executable")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help=f"longest job in seconds (default: {LIMIT_S})")
-    parser.add_argument("--fault", default="", help=argparse_fault())
+    parser.add_argument(
+        "--fault", default="", help="a field that the State lacks, such as schedule: it has to be found"
+    )
     parser.set_defaults(per_host=None, devices="")
-
-
-def argparse_fault():
-    return "a field that the State lacks, such as schedule: the oracle has to find it"
 
 
 def python():
@@ -192,6 +191,15 @@ def faults_of_samples(told, reference, passes):
             yield f"pass {number}: samples used other than once: {wrong}"
 
 
+def faults_of_means(told, reference, way):
+    """Buffers are averaged right before ranks join, where that was asked for."""
+    lines = told.logs[reference] if way in AVERAGED else []
+    for (before, told_before), (what, rest) in zip(lines, lines[1:]):
+        has_joined = what == "change" and not rest.endswith(" -")
+        if has_joined and before != "mean" and "," in told_before.split(" ")[-1 if before == "round" else 1]:
+            yield f"the buffers are not averaged before the change {rest}"
+
+
 def differences_of_ends(told, way):
     """Between the hashes of the ranks."""
     for what in sorted({what for end in told.ends.values() for what in end}):
@@ -230,6 +238,7 @@ def faults(plan, outcome, told, passes, interpreter):
     wrong += [f"rank {' '.join(one)}" for one in sorted(set(ENDED.findall(outcome.text)) - planned)]
     wrong += differences_of_logs(told, reference)
     wrong += faults_of_samples(told, reference, passes)
+    wrong += faults_of_means(told, reference, plan.way)
     wrong += differences_of_ends(told, plan.way)
     return wrong or faults_of_oracle(told, reference, plan.way, interpreter)
 
