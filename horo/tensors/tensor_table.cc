@@ -98,13 +98,17 @@ TensorTable::Accepted TensorTable::submit(std::span<const Submission> submission
   MutexLock lock(mutex_);
   check_open();
   std::optional<std::uint32_t> checked_set;
+  const TensorSpec* committed = nullptr;
   for (const Submission& submission : submissions) {
     check(submission);
     const TensorRecord& record = tensors_.at(submission.key);
     if (checked_set != record.set) set_for_submit(record.spec);
     checked_set = record.set;
+    if (record.spec.kind == CollectiveKind::kBarrier && record.spec.round_stream != 0) committed = &record.spec;
   }
   mark_names(submissions);
+  // The barrier of a round, which is submitted alone, commits what is reported before it.
+  if (committed != nullptr) plans_.break_plans(RoundStream{committed->set, committed->round_stream}, queue_.batch());
   return accept(submissions);
 }
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 import ranks
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -89,3 +90,25 @@ def test_an_elastic_script_of_horovod_trains_on_when_a_rank_is_killed():
     ends = [re.fullmatch(r"rank \d: loss ([\d.]+), resets \[[\d, ]*\], lr 0.1\d", line) for line in lines[3:]]
     assert len(ends) in (2, 3) and all(ends), done.stdout
     assert len({end[1] for end in ends}) == 1 and float(ends[0][1]) < 2.25
+
+
+KILLED = {  # script: the workers that kill themselves, and in which batch
+    "bigrams_elastic": ["--kill", "0", "7", "--kill", "2", "25"],
+    "windows_elastic": ["--kill", "1", "6", "--kill", "0", "16"],
+}
+
+
+@pytest.mark.parametrize("script", KILLED)
+def test_workers_join_elastic_scripts_of_horovod_in_the_places_of_lost_ones(script):
+    horovodrun = [str(pathlib.Path(sys.executable).parent / "horovodrun"), "-np", "3", "--min-np", "1"]
+    words = [ranks.start.python(), str(HERE / f"horovod_scripts/{script}.py"), *KILLED[script]]
+    done = subprocess.run([*horovodrun, *words], env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stderr.count(" died ") == 2, done.stdout + done.stderr
+    assert done.stderr.count(" has joined: ") == 2, done.stderr
+    ends = re.findall(r"^\[(\d)\] (end 3 workers, .*, loss (.*))$", done.stdout, re.MULTILINE)
+    assert len(ends) == 3 and {"3", "4"} < {rank for rank, *_ in ends}, done.stdout
+    assert len({end for _, end, _ in ends}) == 1 and float(ends[0][2]) < 2, ends
+    assert re.search(r"^\[4\] resets \[3\]$", done.stdout, re.MULTILINE), done.stdout
+    used = re.findall(r"^\[\d\] used (\d) (.*)$", done.stdout, re.MULTILINE)
+    for epoch in sorted({epoch for epoch, _ in used}):
+        assert {int(one) for each, line in used if each == epoch for one in line.split()} == set(range(90)), epoch

@@ -15,6 +15,11 @@ constexpr std::chrono::hours kForever{1};
 class TensorTableTest : public testing::Test {
  protected:
   Key declare(const std::string& name) { return tensor_table_.declare(float_spec(name, 2)); }
+  Key declare_of_round(TensorSpec spec) {
+    spec.stepwise = spec.kind == CollectiveKind::kAllReduce;
+    spec.round_stream = 5;
+    return tensor_table_.declare(spec);
+  }
   TensorTable::Accepted submit(Key key) {
     const Submission submission{key, data_, data_};
     return tensor_table_.submit(std::span(&submission, 1));
@@ -91,10 +96,7 @@ TEST_F(TensorTableTest, APlaceIsTheOffsetOfATensorInItsKnownPlan) {
 }
 
 TEST_F(TensorTableTest, ABegunRoundWakesNoEngineAndBreaksNoPlanOfOtherTensors) {
-  TensorSpec spec = float_spec("a", 2);
-  spec.stepwise = true;
-  spec.round_stream = 5;
-  const Key a = tensor_table_.declare(spec), b = declare("b");
+  const Key a = declare_of_round(float_spec("a", 2)), b = declare("b");
   activate(a, b);
   tensor_table_.begin_round({{0, 5}, {7, 1}});
   EXPECT_FALSE(submit(b).wake);
@@ -106,10 +108,7 @@ TEST_F(TensorTableTest, ABegunRoundWakesNoEngineAndBreaksNoPlanOfOtherTensors) {
 }
 
 TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheNextRound) {
-  TensorSpec spec = float_spec("a", 2);
-  spec.stepwise = true;
-  spec.round_stream = 5;
-  const Key a = tensor_table_.declare(spec), b = declare("b");
+  const Key a = declare_of_round(float_spec("a", 2)), b = declare("b");
   activate(a, b);
   submit(a);
   EXPECT_TRUE(tensor_table_.fail_round({{0, 5}, "no"}));
@@ -117,6 +116,16 @@ TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheNextRound) {
   ASSERT_EQ(batch.events.size(), 2U);
   EXPECT_TRUE(std::holds_alternative<Submitted>(batch.events[0]));
   EXPECT_TRUE(std::holds_alternative<RoundFailed>(batch.events[1]));
+}
+
+TEST_F(TensorTableTest, WhatWaitsForItsPlanIsReportedBeforeTheBarrierOfItsRound) {
+  const Key a = declare_of_round(float_spec("a", 2)), b = declare("b");
+  const Submission barrier{declare_of_round(spec_of(CollectiveKind::kBarrier, "end", {}))};
+  activate(a, b);
+  submit(a);
+  tensor_table_.submit(std::span(&barrier, 1));
+  const SubmissionBatch batch = tensor_table_.take();
+  EXPECT_EQ(batch.items.at(0).submission.key, a) << "the barrier commits what is reported before it";
 }
 
 TEST_F(TensorTableTest, OnlyTheFirstSubmissionWhileTheEngineSleepsWakesIt) {

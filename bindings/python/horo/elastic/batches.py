@@ -1,5 +1,6 @@
 """State.batches(loader): the batches of a pass that count, and a border after each of them."""
 
+from horo.elastic import early
 from horo.elastic.sampler import Sampler
 
 _END = object()
@@ -39,6 +40,7 @@ class Batches:
         """Yields what the loader yields. The loader's iterator ends with the batches that were drawn; where members
         were lost late, their parts are left, and another iterator of the loader gets them."""
         state, sampler = self._state, self._sampler
+        early.allow(state._border.session)
         state._finish_batch()
         if sampler.is_over and state._in_passes is None:  # not at a rank that has just joined, in a later loop
             raise RuntimeError("State.batches(): the pass is over; expected a loop over State.passes(n) around it")

@@ -54,7 +54,7 @@ def train(function, state):
             return function()
         finally:
             border.close()
-            state._border = None
+            state._end()
             take_back(session)
 
     return in_job(attempt, terms, state._give_up)

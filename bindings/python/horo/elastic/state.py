@@ -3,13 +3,15 @@
 import functools
 
 from horo._arguments import flag, whole
-from horo.elastic import generators
+from horo.elastic import early, generators
 from horo.elastic.batches import Batches
 from horo.elastic.buffers import Sharded
+from horo.elastic.deal import Place
 from horo.elastic.fields import Options, adapter_of, check_assigned
 from horo.elastic.giving import Giving
 from horo.elastic.sampler import Sampler
 
+NOTHING = Place(0, ())  # of a pass is used
 _OUTSIDE = "State.{}: expected in a function of horo.elastic.run, which gets the state as its first argument"
 
 
@@ -143,6 +145,11 @@ class State:
             if sampler.number != number:
                 sampler.start(number)
 
+    def _end(self):
+        """The function of run has ended on this rank."""
+        early.allow(self._border.session)
+        self._border = None
+
     def _begin_batch(self, part):
         """A batch, that of this Part, is given to the script."""
         self._border.count_batch(part.counts)
@@ -205,6 +212,8 @@ class State:
         changed = border.change_to(rows, self._step, giving.rest["members"])
         self._begin(border)
         self._tell(changed)
+        if any(sampler.deal.place != NOTHING for _, sampler in self._samplers()):
+            early.refuse(border.session, border.me)
 
     def _give_up(self):
         """This rank was evicted in the middle of a batch: what it has begun is void."""
