@@ -145,9 +145,7 @@ void GuardLink::receive(GuardMessage message) {
     joiners_ = std::move(grow->joiners);
     return;
   }
-  if (const auto* view = std::get_if<View>(&message)) {
-    std::erase_if(joiners_, [&](MemberId id) { return std::ranges::binary_search(view->members, id); });
-  }
+  if (std::holds_alternative<View>(message)) joiners_.clear();  // Grow is told anew in each epoch
   received_.push_back(std::move(message));
   changed_.notify_all();
 }

@@ -1,6 +1,7 @@
 #include "elastic/joiners.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string_view>
 
 #include "elastic/texts.h"
@@ -77,11 +78,6 @@ void Joiners::end(MemberId id) {
   if (const auto found = joiners_.find(id); found != joiners_.end()) found->second.is_out = true;
 }
 
-void Joiners::fail_border(TimePoint now) {
-  const std::chrono::seconds wait(std::int64_t{1} << std::min(failed_borders_++, 10));
-  retry_at_ = now + std::min(wait, kLongestBackOff);
-}
-
 // ---- Which processes are what.
 
 std::vector<MemberId> Joiners::outside() const {
@@ -90,6 +86,14 @@ std::vector<MemberId> Joiners::outside() const {
     if (!joiner.is_inside && !joiner.is_out) found.push_back(id);
   }
   return found;
+}
+
+std::size_t Joiners::most_with(MemberId member) const {
+  const auto found = terms_.find(member);
+  const auto text = found == terms_.end() ? std::nullopt : value_of(named_terms(found->second), "most_ranks");
+  std::size_t most = SIZE_MAX;
+  if (text) std::from_chars(text->data(), text->data() + text->size(), most);
+  return std::max<std::size_t>(most, 1);
 }
 
 std::vector<MemberId> Joiners::candidates(const Silences& silences) const {
@@ -130,7 +134,7 @@ std::optional<Grow> Joiners::next_grow(std::size_t room, const Silences& silence
     told_.reset();
     return Grow{};
   }
-  if (ready.empty() || room == 0 || now < retry_at_) return std::nullopt;
+  if (ready.empty() || room == 0) return std::nullopt;
   const std::vector<MemberId> started = outside();
   const bool are_all =
       std::all_of(started.begin(), started.end(), [&](MemberId id) { return is_ready(id) || silences.is_still(id); });
@@ -146,7 +150,6 @@ bool Joiners::is_late(TimePoint now) {
 }
 
 std::optional<TimePoint> Joiners::deadline(TimePoint now) const {
-  if (!told_ && now < retry_at_) return retry_at_;
   const auto next = !told_ ? window_end() : is_late_ ? std::nullopt : std::optional(*told_ + limits_.timeout);
   return next && *next > now ? next : std::nullopt;
 }

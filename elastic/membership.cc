@@ -315,7 +315,6 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
     view.cards[id] = at(id).frozen->card;
   }
   add_joiners(view);
-  if (has_failed_border(view)) joiners_.fail_border(now_);
   if (!fits(view.progress, view.cards)) return end_too_large(members);
   tell_begin(view);
   view_ = view.members;
@@ -330,6 +329,7 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
   closing_.reset();
   has_asked_ = has_waited_ = has_told_missed_ = false;
   may_wait_ = true;
+  is_full_told_ = false;
   missed_.clear();
   next_judgement_.reset();
   joiners_.begin_epoch();

@@ -217,9 +217,10 @@ class JobMembership {
   void refuse_joiner(MemberId id, const std::string& why);
   void compare_terms();
   void tell_grow();
+  void tell_full(bool is_full);
   void refuse_first_ranks();
+  std::size_t most_members(MemberId member) const;
   void add_joiners(View& view) const;
-  bool has_failed_border(const View& view) const;
   void tell_begin(const View& view);
   bool drop_silent_joiner(const std::vector<MemberId>& members, const std::vector<MemberId>& silent);
   void drop_useless_joiners();
@@ -305,6 +306,7 @@ class JobMembership {
   TimePoint joining_since_{};       // the members wait since then, in the last epoch in which some joined
   Parking parking_, joiner_wait_;   // for silent members; for some that are ready to join
   bool has_waited_ = false;         // and they did not come back in time
+  bool is_full_told_ = false;       // the members are as many as their script can have, and a process waits
   bool may_wait_ = true;            // processes may be started while the members are parked
   std::optional<std::string> end_;  // of EndJob, if it was given
   bool is_over_told_ = false;

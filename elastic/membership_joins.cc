@@ -83,13 +83,25 @@ bool JobMembership::can_grow() const {
 void JobMembership::tell_grow() {
   if (config_.max_members == 0 || closing_ || is_over()) return;
   const bool may_grow = installed_ >= here_ && with_state_ == here_ && can_grow();
-  const std::size_t most = static_cast<std::size_t>(config_.max_members);
-  const std::size_t room = may_grow ? std::max(most, here_) - here_ : 0;
+  const std::size_t room = may_grow ? std::max(most_members(here().front()), here_) - here_ : 0;
+  tell_full(may_grow && room == 0);
   if (const auto grow = joiners_.next_grow(room, silences_, now_)) send_all(here(), *grow);
   if (!joiners_.is_late(now_)) return;
   const std::vector<MemberId> waiting = joiners_.candidates(silences_);
   say(ranks_text(waiting) + (waiting.size() == 1 ? " waits" : " wait") + " to join for " +
       duration_text(config_.join_timeout) + ": not all ranks have come to a step of horo.elastic.State");
+}
+
+void JobMembership::tell_full(bool is_full) {
+  const std::vector<MemberId> waiting = is_full ? joiners_.candidates(silences_) : std::vector<MemberId>();
+  if (waiting.empty() || std::exchange(is_full_told_, true)) return;
+  say(ranks_text(waiting) + (waiting.size() == 1 ? " waits" : " wait") + " to join: there are " +
+      std::to_string(here_) + " ranks, and the script can have no more, or --max-np does not allow it");
+}
+
+// As many as an epoch in which some join may have. All members have equal terms.
+std::size_t JobMembership::most_members(MemberId member) const {
+  return std::min(static_cast<std::size_t>(config_.max_members), joiners_.most_with(member));
 }
 
 void JobMembership::handle(const NoneIsStarted&) {
@@ -115,21 +127,15 @@ void JobMembership::add_joiners(View& view) const {
       std::all_of(view.members.begin(), view.members.end(), [this](MemberId id) { return at(id).frozen->at_border; });
   if (!view.at_border || !can_grow()) return;
   view.sets = at(view.members.front()).frozen->sets;
+  const std::size_t most = most_members(view.members.front());
   for (const MemberId id : joiners_.candidates(silences_)) {
-    if (view.members.size() >= static_cast<std::size_t>(config_.max_members)) break;
+    if (view.members.size() >= most) break;
     view.members.push_back(id);
     view.joined.push_back(id);
     view.cards[id] = joiners_.card_of(id);
   }
   if (view.joined.empty()) view.sets.clear();
   std::sort(view.members.begin(), view.members.end());
-}
-
-// Some members have come to the border, and others, of which none is lost, have not in time.
-bool JobMembership::has_failed_border(const View& view) const {
-  return !view.at_border && departures_.is_empty() &&
-         std::any_of(view.members.begin(), view.members.end(),
-                     [this](MemberId id) { return at(id).frozen->at_border; });
 }
 
 void JobMembership::tell_begin(const View& view) {

@@ -148,7 +148,8 @@ class Session {
   std::shared_ptr<Work> rebuild();
 
   // Growth of an elastic job; docs/protocol.md has the join. can_grow(): the script of this rank can go on with ranks
-  // that join, if these have the same terms, lines "name=value" of less than 1 MiB. `horo run` starts the place of a
+  // that join, if these have the same terms, lines "name=value" of less than 1 MiB; by the line most_ranks=N ranks join
+  // only up to N. `horo run` starts the place of a
   // lost rank anew when all ranks have said so. It may be called again; the last terms count. cannot_grow(): not any
   // more, as its loop has ended. Throws std::invalid_argument (too long), and has no effect in a static job. Blocks
   // only while the guard has not read earlier messages.

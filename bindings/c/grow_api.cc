@@ -31,10 +31,11 @@ int32_t horo_has_yet_to_join(horo_session* session) {
 }
 
 const char* horo_rejoin(horo_session* session) {
-  std::string text;
+  thread_state().text.clear();
   const std::int32_t status = guarded([&]() -> std::int32_t {
     const auto config = horo::rejoin(checked(session).session);
     if (!config) return HORO_OK;
+    std::string& text = thread_state().text;
     const auto add = [&text](const char* name, int value) {
       text.append(name).append("=").append(std::to_string(value)).append("\n");
     };
@@ -44,9 +45,7 @@ const char* horo_rejoin(horo_session* session) {
     add("HORO_JOINS", 1);
     return HORO_OK;
   });
-  if (status != HORO_OK) return nullptr;
-  thread_state().text = text;
-  return thread_state().text.c_str();
+  return status == HORO_OK ? thread_state().text.c_str() : nullptr;
 }
 
 int32_t horo_can_grow(horo_session* session, const char* terms) {

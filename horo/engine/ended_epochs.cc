@@ -6,8 +6,20 @@
 
 #include "horo/base/mutex.h"
 #include "horo/base/thread.h"
+#include "ring/shm/arena.h"
 
 namespace horo {
+namespace {
+
+// An allocation of a caller may outlive the epoch.
+void free_now(std::unique_ptr<EpochState> ended) {
+  const std::shared_ptr<ShmArenas> arenas = ended->links.arenas;
+  if (arenas) arenas->end();
+  ended.reset();
+  if (arenas && arenas.use_count() > 1) arenas->vacate_rest();
+}
+
+}  // namespace
 
 // Any thread calls the functions.
 class EndedEpochs::Freeing {
@@ -18,7 +30,7 @@ class EndedEpochs::Freeing {
     if (is_over_) return;
     try {
       if (thread_.joinable()) thread_.join();
-      thread_ = start_thread("horo free", [ended = epoch.get()] { const std::unique_ptr<EpochState> last(ended); });
+      thread_ = start_thread("horo free", [ended = epoch.get()] { free_now(std::unique_ptr<EpochState>(ended)); });
     } catch (const std::exception&) {
       return;
     }

@@ -1,5 +1,5 @@
-// EndedEpochs: frees what epochs leave behind. To give back shared memory takes about half a millisecond for each MiB,
-// since the kernel takes it out of all processes, and the ranks would wait for that between two epochs.
+// EndedEpochs: frees what epochs leave behind. To give back shared memory takes time for each MiB, for which the ranks
+// would wait between two epochs.
 #pragma once
 
 #include <memory>

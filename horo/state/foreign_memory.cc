@@ -20,6 +20,7 @@ void allow(unsigned long pid) {
 }  // namespace
 
 ReadableBy::ReadableBy(std::int64_t pid) {
+  if (pid <= 0) return;  // -1 would mean any process
   allow(static_cast<unsigned long>(pid));
 }
 
@@ -27,7 +28,7 @@ ReadableBy::~ReadableBy() {
   allow(0);
 }
 
-ForeignRead read_memory(std::int64_t pid, std::span<const ForeignPart> parts) {
+bool read_memory(std::int64_t pid, std::span<const ForeignPart> parts) {
   std::array<iovec, kMostParts> mine{}, theirs{};
   while (!parts.empty()) {
     const auto some = parts.first(std::min(parts.size(), kMostParts));
@@ -40,10 +41,9 @@ ForeignRead read_memory(std::int64_t pid, std::span<const ForeignPart> parts) {
     }
     const ssize_t got =
         ::process_vm_readv(static_cast<pid_t>(pid), mine.data(), some.size(), theirs.data(), some.size(), 0);
-    if (got < 0 && errno == ESRCH) return ForeignRead::kGone;
-    if (got < 0 || static_cast<std::size_t>(got) != wanted) return ForeignRead::kRefused;
+    if (got < 0 || static_cast<std::size_t>(got) != wanted) return false;
   }
-  return ForeignRead::kRead;
+  return true;
 }
 
 }  // namespace horo

@@ -25,7 +25,7 @@ struct ForeignPart {
   std::byte* to = nullptr;
   std::size_t bytes = 0;
 };
-enum class ForeignRead : std::uint8_t { kRead, kRefused, kGone };  // kGone: the process has ended
-ForeignRead read_memory(std::int64_t pid, std::span<const ForeignPart> parts);
+// False: the kernel does not allow it, or knows no such process.
+bool read_memory(std::int64_t pid, std::span<const ForeignPart> parts);
 
 }  // namespace horo

@@ -156,7 +156,7 @@ class Turn {
     return own;
   }
 
-  ForeignRead copy(std::size_t piece, std::size_t most = SIZE_MAX) {
+  bool copy(std::size_t piece, std::size_t most = SIZE_MAX) {
     const Peer& donor = donor_of(piece);
     std::vector<ForeignPart> parts;
     for (const StatePart& part : pieces_[piece]) {
@@ -165,33 +165,33 @@ class Turn {
       if (most != SIZE_MAX) break;
     }
     fail_point("transfer.piece");
-    const ForeignRead end = read_memory(donor.pid, parts);
-    if (end == ForeignRead::kRead && most == SIZE_MAX) hashes_[piece] = hash_of(pieces_[piece], buffers_);
-    return end;
+    const bool is_read = donor.pid > 0 && read_memory(donor.pid, parts);
+    if (is_read && most == SIZE_MAX) hashes_[piece] = hash_of(pieces_[piece], buffers_);
+    return is_read;
   }
 
   // A byte of each donor shows whether the kernel allows it.
   Said read() {
-    std::atomic<ForeignRead> end = ForeignRead::kRead;
+    std::atomic<bool> is_allowed = true;
     for (std::size_t piece = 0; piece < std::min(donors_.size(), pieces_.size()); ++piece) {
-      if (const ForeignRead one = copy(piece, 1); one != ForeignRead::kRead) end = one;
+      if (!copy(piece, 1)) is_allowed = false;
     }
     std::atomic<std::size_t> next = 0;
     const auto work = [&] {
-      for (std::size_t piece = next++; piece < pieces_.size() && end == ForeignRead::kRead; piece = next++) {
-        if (const ForeignRead one = copy(piece); one != ForeignRead::kRead) end = one;
+      for (std::size_t piece = next++; piece < pieces_.size() && is_allowed; piece = next++) {
+        if (!copy(piece)) is_allowed = false;
       }
     };
     {
       std::vector<std::jthread> threads;
-      if (end == ForeignRead::kRead) {
+      if (is_allowed) {
         for (std::size_t i = 1; i < std::min(kThreads, pieces_.size()); ++i)
           threads.push_back(start_thread("horo transfer", work));
         work();
       }
     }
-    if (end == ForeignRead::kRead) return Said::kRead;
-    return end == ForeignRead::kGone ? Said::kLost : Said::kRefused;
+    // A donor that seems gone may run in another pid namespace. If it is gone, its rows of messages are missing.
+    return is_allowed ? Said::kRead : Said::kRefused;
   }
 
   // Each donor contributes one of its pieces at a time. All ranks see the same rows, so that none waits for another.

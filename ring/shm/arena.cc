@@ -102,9 +102,33 @@ std::size_t ShmArenas::find_gap(std::size_t bytes) {
 }
 
 void ShmArenas::free(std::size_t begin, std::size_t bytes) noexcept {
+  {
+    MutexLock lock(mutex_);
+    if (has_ended_) {
+      blocks_.erase(begin);
+      return;
+    }
+  }
   own_.vacate(begin, bytes);
   MutexLock lock(mutex_);
   blocks_.erase(begin);
+}
+
+void ShmArenas::end() noexcept {
+  MutexLock lock(mutex_);
+  has_ended_ = true;
+}
+
+// The first page has the owner word.
+void ShmArenas::vacate_rest() noexcept {
+  MutexLock lock(mutex_);
+  has_ended_ = false;
+  std::size_t begin = kPage;
+  for (const auto& [taken, block] : blocks_) {
+    if (begin < taken) own_.vacate(begin, taken - begin);
+    begin = taken + block.bytes;
+  }
+  if (begin < own_.memory().size()) own_.vacate(begin, own_.memory().size() - begin);
 }
 
 std::optional<std::uint64_t> ShmArenas::offset_of(const std::byte* data, std::size_t bytes) const {

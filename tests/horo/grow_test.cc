@@ -299,8 +299,10 @@ TEST_F(Grow, TheGuardTellsWhichAreReadyAndRefusesOthersWithAReason) {
       1,
       [](Session& session) {
         session.can_grow("model=b\n");
-        EXPECT_EQ(grow(session), 1);
+        while (session.joiners().empty()) std::this_thread::yield();
         EXPECT_THAT(session.joiners(), ElementsAre(4, 7));
+        EXPECT_EQ(grow(session), 1);
+        EXPECT_TRUE(session.joiners().empty()) << "the guard tells it anew in each epoch";
       },
       [&] {
         EXPECT_THAT(guard_.receive<CanGrow>(0).terms, HasSubstr("model=b\n"));
@@ -311,8 +313,8 @@ TEST_F(Grow, TheGuardTellsWhichAreReadyAndRefusesOthersWithAReason) {
         guard_.send(1, Evicted{"the model is another one"});
         EXPECT_THAT([&] { Session(config, JoinTerms{"model=a\n"}); },
                     testing::ThrowsMessage<PeerLost>(HasSubstr("the model is another one")));
-        const auto frozen = frozen_of(1);
         guard_.send(0, horo::Grow{{4, 7}});
+        const auto frozen = frozen_of(1);
         guard_.begin(guard_.view_of(1, frozen, {}));
       });
 }

@@ -152,7 +152,7 @@ def test_growth_is_taken_back_when_a_function_has_ended():
 
 def test_calls_of_functions_are_counted(alone, monkeypatch):
     told = []
-    monkeypatch.setattr(loop, "text_of", lambda terms, call: told.append(call) or "")
+    monkeypatch.setattr(loop, "text_of", lambda terms, call, *_: told.append(call) or "")
     monkeypatch.setattr(horovods_loop, "text_of", loop.text_of)
     for state in (State(best=1), horo.torch.elastic.ObjectState(lambda value: value, lambda: 0), State(best=1)):
         horo.elastic.run(lambda state: None)(state)

@@ -20,7 +20,7 @@ HORO_API horo_session* horo_init_join(const char* const* settings, size_t count,
  * cannot grow, or has no restart left for it. Null: an error. Valid as an error text is. Blocks for at most 5 s. */
 HORO_API const char* horo_rejoin(horo_session* session);
 /* The script of this rank can go on with processes that join, if they have the same terms. The last call counts. Null:
- * it cannot any more. */
+ * it cannot any more. The line most_ranks=N means that processes join only up to N ranks. */
 HORO_API int32_t horo_can_grow(horo_session* session, const char* terms);
 /* Writes the ids (horo_get_members) that the processes which are ready to join will have; at most `count` of them.
  * Returns their number. Ranks are told at different times. Never blocks. */

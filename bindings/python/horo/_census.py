@@ -9,7 +9,6 @@ that member. The numbers of batches are equal on all ranks if the mean of their 
 """
 
 import ctypes
-import warnings
 
 from horo import _native
 from horo._specs import Average, Spec, Sum
@@ -42,8 +41,7 @@ class Census:
 
     def __init__(self, session):
         self.session = session
-        self.members, self._place, self._has_warned = (), 0, False
-        self.most = None  # members, of which none is to be without a sample; None: any number
+        self.members, self._place = (), 0
         self.batches = 0  # that this rank has taken since begin()
         self.found = []  # a Found for each round since the last border
         self.told = {}  # number of each round stream that has told since then: the name of its first parameter
@@ -59,23 +57,13 @@ class Census:
         if stream:
             self.told[stream] = label
         number, count = self.batches % BATCHES, 3 + len(self.members)
-        words = (ctypes.c_float * count)(self._knows_joiners(), number, number * number)
+        words = (ctypes.c_float * count)(bool(self.session.joiners()), number, number * number)
         words[3 + self._place] = 1
         name = f"members of round stream {stream}" if stream else "members at a border"
         fields = {"dtype": _native.FLOAT32, "shape": (count,), "round_stream": stream, "stepwise": int(stream != 0)}
         spec = (common if common.op in (Average, Sum) else _SUM)._replace(name=name, set=0, codec=None, **fields)
         address = ctypes.addressof(words)
         return self.session.submit_key(self.session.key(spec), address, address, words), words
-
-    def _knows_joiners(self):
-        waiting = self.session.joiners()
-        if not waiting or self.most is None or len(self.members) + len(waiting) <= self.most:
-            return bool(waiting)
-        if not self._has_warned:
-            self._has_warned = True
-            text = f"ranks wait to join, and there are only {self.most} samples: they wait until others are lost"
-            warnings.warn(f"horo.elastic.Sampler: {text}", stacklevel=2)
-        return False
 
     def take(self, words):
         """The work of these words has ended."""

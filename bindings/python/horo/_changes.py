@@ -25,7 +25,8 @@ class Change(_Lost):
 
 
 class Growth(typing.NamedTuple):
-    """A Change in which ranks have joined, the last field, ascending. Others may have been lost."""
+    """A Change in which ranks have joined, the last field, ascending. Others may have been lost. On a rank that has
+    joined itself, old_rank and old_size are those that it had before, and `lost` is empty."""
 
     old_rank: int
     rank: int
@@ -85,6 +86,15 @@ def tell(change):
     _thread.untold.append(change)
     if _thread.depth == 0:
         _tell_all()
+
+
+def tell_joined(before, world, members):
+    """This rank has joined: functions that run collectives are called on it as on the other ranks. before: the
+    Topology that the script has seen until now. members: the MemberIds that have joined."""
+    joined = tuple(rank for rank, member in enumerate(world.members) if member in members)
+    now = world.topology
+    _thread.untold.clear()  # the rank has the state only now
+    tell(Growth(before.rank, now.rank, before.size, now.size, now.epoch, (), joined))
 
 
 def _tell_all():

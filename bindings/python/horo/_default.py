@@ -67,35 +67,27 @@ def join(terms):
         if not provisional.is_joiner:
             raise ValueError(f"horo.join: rank {provisional.topology.rank} was not started by horo run to join a job")
         _end()
-        return _join_with(provisional.settings, terms)
+        return _join_with(provisional, terms)
 
 
-def leave_to_rejoin():
-    """Of a rank that was evicted from an elastic job, as it did not answer for a while: if `horo run` lets it in again,
-    ends its session, and returns the settings for rejoin(). None: the rank was not evicted, or is refused, and the
-    session is as it was."""
+def rejoin(variables, terms):
+    """Of a rank that was evicted from an elastic job, as it did not answer for a while: ends its session, and joins the
+    job again, as join() does. variables: of Session.ask_to_rejoin()."""
     global _job
     with _lock:
         evicted = session()
-        variables = evicted.ask_to_rejoin()
-        if variables is None:
-            return None
         with contextlib.suppress(HoroError):  # what ends with a session cannot be exchanged in this one
             _end()
         os.environ.update(variables)
         _job = _descent.job()
-        return evicted.settings
+        return _join_with(evicted, terms)
 
 
-def rejoin(settings, terms):
-    """After leave_to_rejoin(): joins the job, as join() does."""
-    with _lock:
-        return _join_with(settings, terms)
-
-
-def _join_with(settings, terms):
+def _join_with(before, terms):
+    """before: the session that this process had until now."""
     global _session
-    _session = Session(settings, None, terms)
+    _session = Session(before.settings, None, terms)
+    _session.take_callbacks(before)
     _descent.mark(_session.topology, _job)
     _session.world.changed = functools.partial(_descent.mark, described=_job)
     return _session

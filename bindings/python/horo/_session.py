@@ -50,7 +50,7 @@ class Session(Keys, Growth):
         self._on_devices = DeviceWorks()
         self.waits = Waits(self.pointer, self.world, self._on_devices)
         self.joins = self.world.joins
-        self._callbacks = []  # callbacks of the library
+        self._callbacks = {}  # of the library: ("op" or "codec", name): horo_op or horo_codec
         self.dropped = collections.deque()  # works whose handles were dropped; any thread appends
         # Not at exit: the process ends anyway, and another thread may still be in a wait.
         self._responder = _stall_diagnosis.Responder(self.pointer)
@@ -340,11 +340,11 @@ class Session(Keys, Growth):
 
     def register_op(self, name, op):
         """Registers a horo_op, and keeps it alive as long as the session."""
-        self._callbacks.append(op)
+        self._callbacks["op", name] = op
         self._check(quick.horo_register_op(self.pointer, encoded(name, "register_op: name"), op))
 
     def register_codec(self, name, codec):
-        self._callbacks.append(codec)
+        self._callbacks["codec", name] = codec
         self._check(quick.horo_register_codec(self.pointer, encoded(name, "register_codec: name"), codec))
 
     def counters(self):

@@ -88,12 +88,12 @@ void ElasticJob::add_socket(MemberId id, Descriptor end) {
 // The first one is that of the page with the owner word: the death of a member is seen at once, without another member
 // that misses it. A second one is the socket of a member that returns; it is closed if the member may not.
 void ElasticJob::take_descriptor(MemberId id, Descriptor passed) {
-  if (watches_.contains(id)) {
-    if (!is_evicted(id) || returning_.contains(id) || !take_packet_socket(passed)) return;
+  if (is_evicted(id) && !returning_.contains(id) && take_packet_socket(passed)) {
     returning_[id] = std::move(passed);
     actions_.emplace_back(MemberReturns{id});
     return flush();
   }
+  if (watches_.contains(id)) return;
   watches_[id] = std::make_unique<OwnerWatch>(loop_, OwnerPage::map(passed.get()), [this, id] {
     look_at(id);
     flush();

@@ -1,6 +1,7 @@
 #include "tools/horo/run/packet_socket.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -51,6 +52,8 @@ PacketSocketPair make_packet_socket_pair() {
 bool take_packet_socket(const Descriptor& end) {
   int domain = 0, type = 0;
   socklen_t size = sizeof(int);
+  pollfd state{end.get(), POLLIN, 0};
+  if (::poll(&state, 1, 0) < 0 || (state.revents & POLLHUP) != 0) return false;
   return ::getsockopt(end.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX &&
          ::getsockopt(end.get(), SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET &&
          ::fcntl(end.get(), F_SETFL, O_NONBLOCK) == 0;

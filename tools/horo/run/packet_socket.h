@@ -20,7 +20,7 @@ struct PacketSocketPair {
   Descriptor guards, others;
 };
 PacketSocketPair make_packet_socket_pair();  // throws std::system_error
-// Whether another process has passed an end of such a pair; it is non-blocking then.
+// Whether another process has passed an end of such a pair, whose other end is open; it is non-blocking then.
 bool take_packet_socket(const Descriptor& end);
 
 class PacketSocket {

@@ -60,11 +60,6 @@ class Border:
         if self._census is not None:
             self._census.begin(self.members, self.me)
 
-    def limit(self, most):
-        """No rank joins if there would be more members than this; None: any number may be. Equal on all ranks."""
-        if self._census is not None:
-            self._census.most = most
-
     def open(self):
         """Rounds from now on tell of their contributors."""
         self.session.census = self._census

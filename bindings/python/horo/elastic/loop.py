@@ -38,13 +38,13 @@ def train(function, state):
     """Calls function() with the state in the job of this process, which it joins first if it was started for that, and
     again if it was evicted."""
     call = next_call()
-    terms = text_of(state.terms(), call)
+    terms = text_of(state.terms(), call, state.most_ranks())
 
-    def attempt(has_joined):
+    def attempt(before):
         session = _default.session()
         border = Border(session, state._gradients)
-        if has_joined:
-            state._join(border)
+        if before is not None:
+            state._join(border, before)
         else:
             state._begin(border)
         if border.is_elastic and call == FIRST_CALL:  # a rank that is started now begins with that
@@ -61,28 +61,32 @@ def train(function, state):
 
 
 def in_job(attempt, terms, give_up):
-    """attempt(has_joined) in the job of this process, which it joins first if it was started for that. If the rank is
-    evicted, because it stood still, it joins again and begins anew. give_up(): what it has begun is void then."""
-    has_joined = _default.session().is_joiner
-    if has_joined:
+    """attempt(before) in the job of this process, which it joins first if it was started for that. If the rank is
+    evicted, because it stood still, it joins again and begins anew. before: the Topology before this rank has joined;
+    None: it has not. give_up(): what the attempt has begun is void."""
+    before = None
+    if _default.session().is_joiner:
+        before = _default.session().topology
         _default.join(terms)
     while True:
         try:
-            return attempt(has_joined)
+            return attempt(before)
         except PeerLost:
-            settings = None if _default.current() is None else _default.leave_to_rejoin()
-            if settings is None:
+            evicted = _default.current()
+            variables = None if evicted is None else evicted.ask_to_rejoin()
+            if variables is None:
                 raise
         give_up()  # behind the handler: the frames of the attempt are gone, with what they keep
-        _default.rejoin(settings, terms)
-        has_joined = True
+        before = evicted.topology
+        _default.rejoin(variables, terms)
 
 
-def text_of(terms, call):
+def text_of(terms, call, most_ranks=None):
     """The lines of terms() in at most TERMS_BYTES: of a State with very many tensors, a hash of them. Then a difference
     is named by the transfer, which compares them again. call: the number of the call of a function of elastic.run in
     this process. A rank that joins is in its first one, so the others must be, too."""
-    head, text = f"state.run={call}\n", "\n".join(terms)
+    limit = "" if most_ranks is None else f"most_ranks={most_ranks}\n"  # Session::can_grow() reads it
+    head, text = f"{limit}state.run={call}\n", "\n".join(terms)
     if len(text.encode()) <= TERMS_BYTES:
         return head + text
     digest = hashlib.sha256(text.encode()).hexdigest()

@@ -3,6 +3,7 @@
 import functools
 
 from horo._arguments import flag, whole
+from horo._changes import held, tell_joined
 from horo.elastic import early, generators
 from horo.elastic.batches import Batches
 from horo.elastic.buffers import Sharded
@@ -93,9 +94,15 @@ class State:
 
     def on_change(self, function):
         """Calls function(changed) at the border at which the members have changed, on all ranks, also on those that
-        have joined, with a Changed. Returns a function that undoes this. What it raises ends the script."""
+        have joined, with a Changed. Returns a function that undoes this. What it raises ends the script.
+        Raises RuntimeError in a function of horo.elastic.run."""
         if not callable(function):
             raise TypeError(f"State.on_change({function!r}); expected a function of one argument, the Changed")
+        if self._border is not None:
+            raise RuntimeError(
+                "State.on_change(): called in a function of horo.elastic.run, which begins at other times on ranks "
+                "that join: call it before"
+            )
         self._callbacks.append(function)
         return functools.partial(self._callbacks.remove, function)
 
@@ -110,6 +117,10 @@ class State:
                     raise ValueError(f"horo.elastic.State: {name} is sharded: a rank that joins cannot get it yet")
         rows += [("buffers", "mean" if self._mean else "of rank 0"), ("trust", str(self._trust))]
         return [f"state.{name}={text}" for name, text in rows]
+
+    def most_ranks(self):
+        """Each rank has at least one sample in each step; None: there is no Sampler."""
+        return min((sampler.length for _, sampler in self._samplers()), default=None)
 
     # What the loop and Batches call
 
@@ -135,7 +146,6 @@ class State:
     def _begin(self, border):
         """The function of run begins on this rank, which has the state."""
         self._border = border
-        border.limit(min((sampler.length for _, sampler in self._samplers()), default=None))
         for _, sampler in self._samplers():
             sampler.begin(border.members, border.me)
 
@@ -205,11 +215,14 @@ class State:
         if changed.lost or changed.joined:
             self._tell(changed)
 
-    def _join(self, border):
-        """This rank has joined: gets the state, and comes to the border at which the others are."""
+    def _join(self, border, before):
+        """This rank has joined: gets the state, and comes to the border at which the others are. before: its Topology
+        until now."""
         giving = Giving(self, border, False)
-        rows = border.until_all_have_the_state(giving.give, lambda: giving.has_state, 0)
-        changed = border.change_to(rows, self._step, giving.rest["members"])
+        with held:
+            rows = border.until_all_have_the_state(giving.give, lambda: giving.has_state, 0)
+            changed = border.change_to(rows, self._step, giving.rest["members"])
+            tell_joined(before, border.session.world, changed.joined)
         self._begin(border)
         self._tell(changed)
         if any(sampler.deal.place != NOTHING for _, sampler in self._samplers()):

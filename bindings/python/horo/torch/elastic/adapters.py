@@ -12,6 +12,8 @@ from horo.elastic.buffers import PER_RANK, REPLICATED, form_of
 from horo.elastic.fields import Field, InPlace, StateDict
 from horo.torch.optimizer_state import load_exactly
 
+GradScaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)  # torch 2.1 and 2.2 have the latter
+
 
 def adapter_of_torch(value):
     """The class of the Field of a value of PyTorch; None: of another kind, or one with state_dict()."""
@@ -19,7 +21,7 @@ def adapter_of_torch(value):
         return OfModule
     if isinstance(value, torch.optim.Optimizer):
         return OfOptimizer
-    return OfScaler if isinstance(value, torch.amp.GradScaler) else None
+    return OfScaler if isinstance(value, GradScaler) else None
 
 
 def options_of(optimizer):
@@ -64,7 +66,8 @@ class OfModule(InPlace):
 
 class OfScaler(StateDict):
     def give_up(self):
-        self.value._per_optimizer_states.clear()  # as update() does: unscale_() may have been called
+        if self.value.is_enabled():
+            self.value._per_optimizer_states.clear()  # as update() does: unscale_() may have been called
 
 
 class OfOptimizer(Field):

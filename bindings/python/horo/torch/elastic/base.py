@@ -16,6 +16,7 @@ import typing
 import torch
 
 from horo import _default, _growth, elastic
+from horo._changes import held, tell_joined
 from horo._specs import Sum
 from horo.elastic import gathers
 from horo.elastic.fields import from_json, to_json
@@ -118,15 +119,20 @@ class State:
         if not self._knows_joiners:
             return 0
         self._knows_joiners = False
-        _default.session().grow()
-        return self._meet(True)
+        with held:  # functions of horo.on_change() find the new state
+            _default.session().grow()
+            return self._meet()
 
-    def _meet(self, has_state):
+    def _meet(self, before=None):
         """After a growth, also on the ranks that have joined: which ranks there are, and how many commits the state
-        has. Returns the updates."""
-        session = _default.session()
+        has. before: the Topology before this rank has joined. Returns the updates."""
+        session, has_state = _default.session(), before is None
         mine = [has_state, _growth.growths_of(session), self._commits]
-        rows = [from_json(row) for row in gathers.gather(session, "members of elastic.State", to_json(mine))]
+        with held:
+            rows = [from_json(row) for row in gathers.gather(session, "members of elastic.State", to_json(mine))]
+            if not has_state:
+                new = [member for member, (has, *_) in zip(session.world.members, rows) if not has]
+                tell_joined(before, session.world, new)
         survivors = sum(one for one, *_ in rows)
         removed, added = has_state and survivors < (self._size or 0), survivors < len(rows)
         if added:

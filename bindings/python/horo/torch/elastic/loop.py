@@ -43,23 +43,25 @@ def run_horovods(func, reset, state, args, kwargs):
     call = next_call()
     terms = text_of(state._terms(), call)
 
-    def attempt(has_joined):
+    def attempt(before):
         session = _default.session()
         if session.is_elastic and call == FIRST_CALL:
             session.can_grow(terms)
         try:
-            return _run(functools.partial(func, state, *args, **kwargs), reset, state, has_joined)
+            return _run(functools.partial(func, state, *args, **kwargs), reset, state, before)
         finally:
             take_back(session)
 
     return in_job(attempt, terms, state.restore)
 
 
-def _run(train, reset, state, has_joined):
-    """has_joined: the other ranks are behind a HostsUpdatedInterrupt, and so is this one."""
+def _run(train, reset, state, before):
+    """before: the Topology before this rank has joined. Then the other ranks are behind a HostsUpdatedInterrupt, and so
+    is this one. None: it has not joined."""
+    has_joined = before is not None
     limit, resets = _limit(), -1 if has_joined else 0
     state.save()
-    has_changed = bool(state._meet(False) if has_joined else state._ask(START))
+    has_changed = bool(state._meet(before) if has_joined else state._ask(START))
     is_synced = False
     while True:
         if has_changed:

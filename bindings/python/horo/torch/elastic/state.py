@@ -7,7 +7,7 @@ import torch
 
 from horo import _default
 from horo.elastic.fields import Options
-from horo.torch.elastic.adapters import OfModule, options_of
+from horo.torch.elastic.adapters import GradScaler, OfModule, options_of
 from horo.torch.elastic.base import ObjectState
 from horo.torch.elastic.sampler import ElasticSampler
 from horo.torch.functions import (
@@ -111,7 +111,7 @@ _registry = [
     (torch.optim.Optimizer, OptimizerStateHandler),
     (ElasticSampler, SamplerStateHandler),
     (torch.optim.lr_scheduler.LRScheduler, StateDictHandler),
-    (torch.amp.GradScaler, StateDictHandler),
+    (GradScaler, StateDictHandler),
 ]
 
 
