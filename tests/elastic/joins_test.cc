@@ -303,6 +303,25 @@ TEST_F(ElasticJoins, AViewHasNoMoreMembersThanTheJobMayHave) {
   EXPECT_EQ(job.membership.state_of(5).word, "ready");
 }
 
+TEST_F(ElasticJoins, AViewHasNoMoreMembersThanTheScriptCanHave) {
+  const std::string terms = "most_ranks=4\na=1\n";
+  for (const MemberId id : {0, 1, 2}) job.sent(id, CanGrow{terms});
+  job.started(3);
+  job.sent(3, Ready{terms, {}});
+  EXPECT_EQ(job.got<Grow>(0).back(), Grow{{3}});
+  at_border(job, {0, 1}, 0);
+  job.started(4);
+  job.sent(4, Ready{terms, {}});  // after the members were told
+  at_border(job, {2}, 0);
+  EXPECT_EQ(job.membership.members(), (std::vector<MemberId>{0, 1, 2, 3}));
+  job.installed({0, 1, 2, 3}, 1);
+  job.sent(3, Synced{1, ""});
+  job.sent(3, CanGrow{terms});
+  EXPECT_EQ(job.got<Grow>(0).size(), 1U);
+  EXPECT_THAT(job.story,
+              Contains(HasSubstr("rank 4 waits to join: there are 4 ranks, and the script can have no more")));
+}
+
 TEST_F(ElasticJoins, AFailureWithoutTheStateDecidesNoExitCode) {
   join(job, 3);
   job.installed({0, 1, 2, 3}, 1);

@@ -7,7 +7,7 @@ Plan = collections.namedtuple("Plan", "what number way size passes workers event
 
 PLACES = "batch forward backward after pass last change timer timer timer".split()
 IN_ORDER = "batch after pass".split()  # all members of a step take part in each exchange of it: for SyncBatchNorm
-PASSES = {2: 22, 3: 32, 4: 44}  # over 101 samples in batches of 3: at least 200 rounds after the last join
+PASSES = {2: 27, 3: 39, 4: 53}  # over 101 samples in batches of 3: at least 200 rounds after the last join
 SAMPLE_PASSES = {2: 12, 3: 18, 4: 24}
 LATER_IDS = 8  # numbers of processes that may die after they have joined
 EVENTS = "deaths joins stops resizes".split()

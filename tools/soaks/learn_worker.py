@@ -27,7 +27,7 @@ from horo.torch.elastic import statistics
 
 STARTED = time.monotonic()
 WAY, PASSES = WAYS[sys.argv[1]], int(sys.argv[2])
-ME = int(os.environ["HORO_RANK"])
+ME = int(os.environ["HORO_RANK"])  # whose events this process has
 ENOUGH = int(os.environ.get("LEARN_ENOUGH", 0))  # with fewer ranks the others are slow, so that new ones can join
 PAUSE_S = 0.03
 WORKERS = int(os.environ.get("LEARN_WORKERS", 1))
@@ -37,6 +37,11 @@ FAULT = os.environ.get("LEARN_FAULT", "")  # planted, to show that the judge fin
 def say(*words):
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
+
+
+def present_member():
+    """The number of this rank, which is another one after an eviction."""
+    return int(os.environ["HORO_RANK"])
 
 
 def members():
@@ -136,7 +141,7 @@ def train_batch(number, indices, x):
     events.at("batch")
     if state.added == 0:
         training.optimizer.zero_grad()
-    loss = training.scaler.scale(training.model(x, ME, factor_of(state.rounds)))
+    loss = training.scaler.scale(training.model(x, present_member(), factor_of(state.rounds)))
     events.at("forward")
     Watched.apply(loss).backward()
     state.added += 1

@@ -34,6 +34,14 @@ void RankStream::update_reading() {
   }
 }
 
+// As much as a pipe may have.
+void RankStream::set_prefix(const std::string& prefix) {
+  constexpr int kMostReads = 16;
+  for (int reads = 0; reads < kMostReads && is_open() && read_some(); ++reads) {
+  }
+  destinations_.prefix = prefix;
+}
+
 void RankStream::close() {
   while (is_open() && read_some()) {
   }

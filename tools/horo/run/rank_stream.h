@@ -23,8 +23,8 @@ class RankStream {
   };
   RankStream(struct ev_loop* loop, Descriptor from, Destinations ways);
 
-  // Of the lines from now on.
-  void set_prefix(const std::string& prefix) { destinations_.prefix = prefix; }
+  // Of the lines that have not arrived yet.
+  void set_prefix(const std::string& prefix);
 
   bool is_open() const { return from_.is_open(); }
   const OutputTail& tail() const { return tail_; }
