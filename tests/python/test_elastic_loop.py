@@ -12,6 +12,7 @@ import horo.torch
 from horo import _default
 from horo.elastic import Sampler, State, loop
 from horo.elastic.border import Border
+from horo.torch import rounds
 from horo.torch.elastic import loop as horovods_loop
 from horo.torch.round_state import RoundState
 
@@ -238,3 +239,17 @@ def test_very_long_terms_become_a_hash():
     lines = [f"state.a{number}=float32[3]" for number in range(40000)]
     assert loop.text_of(lines, 1).startswith("state.run=1\nstate=sha256 ")
     assert loop.text_of(lines, 1) != loop.text_of(lines[:-1], 1)
+
+
+def test_a_rank_that_leaves_in_the_middle_of_a_backward_forgets_its_round(alone):
+    model = torch.nn.Linear(2, 1)
+    names = model.named_parameters()
+    optimizer = horo.torch.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), named_parameters=names)
+    model(torch.ones(1, 2)).sum().backward()
+    gradients = optimizer._horo_gradients
+    assert gradients.round.is_due(gradients.declared.states[0])
+    with pytest.raises(RuntimeError, match="complete twice in one backward"):
+        gradients.round.is_due(gradients.declared.states[0])
+    gradients.declared.session.close()
+    rounds.forget_all()
+    assert gradients.round.is_due(gradients.declared.states[0]) and model.weight.grad is None

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import sys
 
 from horo import _default
 from horo.elastic.border import Border
@@ -77,6 +78,8 @@ def in_job(attempt, terms, give_up):
             if variables is None:
                 raise
         give_up()  # behind the handler: the frames of the attempt are gone, with what they keep
+        if (rounds := sys.modules.get("horo.torch.rounds")) is not None:
+            rounds.forget_all()
         before = evicted.topology
         _default.rejoin(variables, terms)
 

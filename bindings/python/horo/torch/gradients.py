@@ -5,13 +5,14 @@ complete; batching.py forms the batch; gradient_table.py submits it; rounds.py e
 collect() in results.py waits; step() of the user's optimizer uses the result.
 """
 
+import contextlib
 import threading
 import weakref
 
 import torch
 
 from horo._specs import Average
-from horo.errors import not_yet
+from horo.errors import HoroError, not_yet
 from horo.torch import devices, rounds
 from horo.torch.abandoned import AbandonedWorks
 from horo.torch.batching import is_as_declared
@@ -151,6 +152,15 @@ class Gradients(Results):
         """The backward that reached these gradients has raised an exception."""
         self.round.running = None
         self._batching.ready.clear()
+
+    def forget_round(self):
+        """This rank is no member of the job any more: nothing of its round counts."""
+        self.forget_pass()
+        with contextlib.suppress(HoroError, ValueError):  # the session has ended
+            self.abandon()
+        self.round.start_over()
+        for state in self.declared.states:
+            state.param.grad = None
 
     def give_up(self, reason, alone=True):
         """An exception has ended the round. The other ranks get the reason for all that is not submitted. alone: they

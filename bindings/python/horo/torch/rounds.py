@@ -65,6 +65,13 @@ def living():
     return sorted(list(_living), key=lambda gradients: gradients.serial)
 
 
+def forget_all():
+    """This rank is no member of the job any more: rounds of optimizers, and the exchange of this thread, are void."""
+    _local.unfinished = _local.current = None
+    for gradients in living():
+        gradients.forget_round()
+
+
 def current():
     """The BackwardPass to which the calling hook belongs. If backward bypasses the wrapper, autograd calls end() at the
     end of the current graph task."""
