@@ -2,6 +2,8 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <grpc/grpc.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -47,6 +49,15 @@ grpc::ChannelArguments arguments() {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20'000);  // also the limit of a connection with its handshake
   return arguments;
 }
+
+// gRPC's threads free a connection after its last owner has let it go. The test program waits for them before it ends,
+// or the leak checker reports what they have not freed yet.
+class EndOfGrpc : public testing::Environment {
+ public:
+  void SetUp() override { ::grpc_init(); }
+  void TearDown() override { ::grpc_shutdown_blocking(); }
+};
+[[maybe_unused]] const testing::Environment* const kEndOfGrpc = testing::AddGlobalTestEnvironment(new EndOfGrpc());
 
 }  // namespace
 
