@@ -61,6 +61,8 @@ struct Listeners;
 struct Door {
   std::vector<std::byte> card;
   std::shared_ptr<const Listeners> listeners;  // open while they exist
+  // Of an earlier epoch, if its memory is used again: all processes that have it are among the ranks. Null: new memory.
+  std::shared_ptr<const ShmArenas> arenas{};
 };
 
 // Opens doors of this rank, each with sockets of its own. doors_of() determines at which addresses the rank can listen:

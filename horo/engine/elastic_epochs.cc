@@ -38,6 +38,7 @@ void ElasticEpochs::begin_epoch() {
   is_settled_ = false;
   left_since_.reset();
   left_rank_ = -1;
+  door_.begin_epoch();
 }
 
 FailurePtr ElasticEpochs::loss(const std::string& text) const {
@@ -76,7 +77,7 @@ void ElasticEpochs::enter_first(const std::optional<View>& view, const FirstLink
   const Membership membership = view ? membership_in(*view, id) : first_membership(engine_.config_);
   const Config config = view ? config_in(membership, *view, engine_.config_) : engine_.config_;
   if (view && !view->sets.empty()) joined_ = decode_join_state(view->sets);
-  Links links = view ? door_.connect(*view, config, is_cancelled) : first(is_cancelled);
+  Links links = view ? door_.connect(*view, config, is_cancelled, nullptr) : first(is_cancelled);
   engine_.epoch_ = engine_.own(joins ? std::make_unique<EpochState>(membership, config, std::move(links), joined_)
                                      : std::make_unique<EpochState>(membership, config, std::move(links)));
   fail_point("start.connected");
@@ -350,6 +351,7 @@ void ElasticEpochs::install(const View& view) {
     change.rank_of = engine_.epoch_->membership.ranks_in(next->membership);
     const auto stay = std::ranges::count_if(change.rank_of, [](int rank) { return rank >= 0; });
     change.has_joined = stay < change.size;
+    next->take_memory(*engine_.epoch_);
     engine_.enter_epoch(next);
     lost_rank_ = first_lost(change.rank_of);
     if (std::exchange(has_nccl_error_, false) && lost_rank_ < 0) engine_.counters_.add_nccl_error();
@@ -391,7 +393,7 @@ std::shared_ptr<EpochState> ElasticEpochs::connect(const View& view) {
   const Membership membership = membership_in(view, before.members[static_cast<std::size_t>(before.rank)]);
   const Config config = config_in(membership, view, engine_.config_);
   const auto is_cancelled = [this, &view] { return guard_.has_ended(view.epoch) || engine_.is_leaving(); };
-  Links links = door_.connect(view, config, is_cancelled);
+  Links links = door_.connect(view, config, is_cancelled, engine_.epoch_.get());
   return engine_.own(std::make_unique<EpochState>(membership, config, std::move(links), *engine_.epoch_));
 }
 

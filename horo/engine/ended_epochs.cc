@@ -13,10 +13,10 @@ namespace {
 
 // An allocation of a caller may outlive the epoch.
 void free_now(std::unique_ptr<EpochState> ended) {
-  const std::shared_ptr<ShmArenas> arenas = ended->links.arenas;
-  if (arenas) arenas->end();
+  const std::shared_ptr<Arena> arena = ended->links.arenas ? ended->links.arenas->own() : nullptr;
+  const bool is_unused = arena && arena->end_epoch();
   ended.reset();
-  if (arenas && arenas.use_count() > 1) arenas->vacate_rest();
+  if (is_unused && arena.use_count() > 1) arena->vacate_rest();
 }
 
 }  // namespace

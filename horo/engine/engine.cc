@@ -188,7 +188,7 @@ void Engine::end_after_exception() noexcept {
 // The owner word in shared memory is held until this rank starts to leave in good order: if the thread ends before, the
 // other ranks detect the death of this rank.
 void Engine::loop() noexcept {
-  if (epoch_->links.arenas) owner_hold_.emplace(epoch_->links.arenas->owner_word());
+  if (epoch_->links.arenas) owner_hold_.emplace(epoch_->links.arenas->own()->owner_word());
   while (!is_leaving()) guard(&Engine::run_iteration);
   patience_.rest();
   guard(&Engine::check_abort);  // of a caller that aborts and leaves at once

@@ -141,7 +141,7 @@ void Engine::enter_epoch(std::shared_ptr<EpochState> next) {
   epoch_ = std::move(next);
   is_between_epochs_ = false;
   if (elastic_) elastic_->begin_epoch();
-  if (epoch_->links.arenas) owner_hold_.emplace(epoch_->links.arenas->owner_word());
+  if (epoch_->links.arenas) owner_hold_.emplace(epoch_->links.arenas->own()->owner_word());
   actions_.clear();
   stop_timers();
   transport_deadline_ = TimePoint::max();

@@ -5,6 +5,7 @@
 
 #include "controller/set_table.h"
 #include "elastic/messages.h"
+#include "ring/shm/arena.h"
 
 namespace horo {
 namespace {
@@ -83,5 +84,10 @@ EpochState::EpochState(const Membership& next, const Config& settings, Links fou
       links(std::move(found)),
       coordinator(coordinator_config(config), before.coordinator, before.membership.ranks_in(next)),
       detector(config, links.names) {}
+
+void EpochState::take_memory(EpochState& before) {
+  const auto& own = links.arenas;
+  if (own && before.links.arenas && own->own() == before.links.arenas->own()) lanes->take_memory(*before.lanes);
+}
 
 }  // namespace horo

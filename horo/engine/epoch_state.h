@@ -38,6 +38,8 @@ struct EpochState {
   EpochState(const Membership& membership, const Config& config, Links links, const JoinState& joined);
   // The epoch with this number after `before`, which has ended.
   EpochState(const Membership& membership, const Config& config, Links links, const EpochState& before);
+  // Takes the buffers of the lanes of `before`, which have ended, if both epochs use the same arena.
+  void take_memory(EpochState& before);
 
   const Membership membership;
   const Config config;

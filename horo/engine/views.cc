@@ -48,8 +48,15 @@ Card NextDoor::renew() {
   return door_.card;
 }
 
-Links NextDoor::connect(const View& view, const Config& config, const IsCancelled& is_cancelled) {
-  const Door door = std::exchange(door_, {});
+// A process that is no member any more may be stopped in a collective, and write its result when it goes on.
+Links NextDoor::connect(const View& view, const Config& config, const IsCancelled& is_cancelled,
+                        const EpochState* before) {
+  Door door = std::exchange(door_, {});
+  if (before != nullptr && std::ranges::includes(view.members, before->membership.members) &&
+      std::ranges::includes(view.members, offered_)) {
+    door.arenas = before->links.arenas;
+    offered_ = view.members;
+  }
   return connect_doors(config, view.epoch, door, cards_in(view), is_cancelled);
 }
 

@@ -26,13 +26,18 @@ class NextDoor {
   explicit NextDoor(const Config& config) : open_(doors_of(config)) {}
   // Opens another one, and closes the one before.
   Card renew();
-  // The door is closed when all have connected, or some could not. Throws as connect_doors does.
-  Links connect(const View& view, const Config& config, const IsCancelled& is_cancelled);
+  // The door is closed when all have connected, or some could not. If no process that was given the shared memory of
+  // `before` can go on without the others, the next epoch uses it again: to back memory takes time for each MiB. Null:
+  // this is the first epoch. Throws as connect_doors does.
+  Links connect(const View& view, const Config& config, const IsCancelled& is_cancelled, const EpochState* before);
   void close() { door_ = {}; }
+  // An epoch has begun.
+  void begin_epoch() { offered_.clear(); }
 
  private:
   const OpenDoor open_;
   Door door_;
+  std::vector<MemberId> offered_;  // may have the memory of the present epoch, besides its members
 };
 // Nothing: no such rank.
 std::optional<MemberId> member_at(const std::vector<MemberId>& members, int rank);

@@ -143,6 +143,14 @@ void Buckets::give_back_shard(Allocation memory) {
   shards_.give_back(std::move(memory), most_shards_);
 }
 
+void Buckets::take_memory(Buckets& unused) {
+  spare_ = std::move(unused.spare_);
+  for (Bucket& bucket : unused.buckets_) give_back(std::move(bucket.memory));
+  unused.buckets_.clear();
+  shards_ = std::move(unused.shards_);
+  most_shards_ = unused.most_shards_;
+}
+
 void Buckets::pack(Bucket& bucket, std::span<const Item> items) {
   std::byte* to = bucket.memory.data.get();
   for (const Item& item : items) {

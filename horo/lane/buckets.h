@@ -55,6 +55,8 @@ class Buckets {
   // The same for a shard of a result, of a group that is sharded: see ShardedGroup::allocate_shard().
   Allocation take_shard(std::size_t bytes);
   void give_back_shard(Allocation memory);
+  // All memory of buckets that nothing uses any more.
+  void take_memory(Buckets& unused);
 
  private:
   struct Bucket {

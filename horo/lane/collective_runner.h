@@ -74,6 +74,8 @@ class CollectiveRunner {
   const Delivery& delivery() const { return *delivery_; }
   // Continues with the residuals of a drained lane. Precedes the first job.
   void take_residuals(CollectiveRunner& drained) { coded_ = std::move(drained.coded_); }
+  // The same for the buffers of a lane that has ended.
+  void take_memory(CollectiveRunner& ended) { buckets_.take_memory(ended.buckets_); }
 
  private:
   void run(const Job& job, const Participants& participants);

@@ -52,6 +52,9 @@ class Lane {
   // Continues with the residuals of a drained lane of the same set. Precedes the first job.
   void take_residuals(Lane& drained) { runner_.take_residuals(drained.runner_); }
 
+  // The same for the buffers of a lane that has ended.
+  void take_memory(Lane& ended) { runner_.take_memory(ended.runner_); }
+
   // ---- Follow join(), in an elastic job.
 
   // The number of the last collective that is complete on this rank.

@@ -176,6 +176,13 @@ void LaneSet::take_residuals(LaneSet& drained) {
   }
 }
 
+void LaneSet::take_memory(LaneSet& ended) {
+  MutexLock lock(mutex_);
+  for (const auto& [place, lane] : lanes_) {
+    if (const auto found = ended.stopped_.find(place); found != ended.stopped_.end()) lane->take_memory(*found->second);
+  }
+}
+
 std::vector<Done> LaneSet::take_done() {
   std::vector<Done> all;
   if (!has_done_.exchange(false, std::memory_order_relaxed)) return all;

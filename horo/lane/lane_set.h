@@ -43,6 +43,8 @@ class LaneSet {
   void finish_devices(TimePoint until);
   // Continues with the residuals of the sets' lanes in an earlier epoch, which are drained. Precedes the first job.
   void take_residuals(LaneSet& drained);
+  // The same for the buffers of lanes that have ended, after join() and settle().
+  void take_memory(LaneSet& ended);
   // Lane::stop(), works_have_failed() and join() of all lanes. The engine's thread calls join() before it ends. Works
   // in flight have failed before join(), or run again in the next epoch.
   void stop();

@@ -106,17 +106,17 @@ std::vector<ProcessIdentity> processes_of(std::span<const PeerInfo> infos) {
 }
 
 // This rank's own memory and that of the peers; null where it has none of its own.
-std::shared_ptr<ShmArenas> arenas_of(int rank, std::vector<Connection>& connections, std::optional<ShmSegment> own) {
+std::shared_ptr<ShmArenas> arenas_of(int rank, std::vector<Connection>& connections, std::shared_ptr<Arena> own) {
   if (!own) return nullptr;
-  std::map<int, ShmSegment> peers;
+  ShmArenas::Peers peers;
   for (Connection& connection : connections) {
-    if (connection.arena) peers.emplace(connection.peer, std::move(*connection.arena));
+    if (connection.arena) peers.emplace(connection.peer, std::move(connection.arena));
   }
-  return std::make_shared<ShmArenas>(rank, std::move(*own), std::move(peers));
+  return std::make_shared<ShmArenas>(rank, std::move(own), std::move(peers));
 }
 
 // Through the doors of all ranks. `cards`: by rank.
-Links connect_through(FullMesh mesh, const Config& config, const Listeners& door,
+Links connect_through(FullMesh mesh, const Config& config, const Door& door,
                       std::span<const std::vector<std::byte>> cards, const MpiApi* mpi) {
   const Identity& self = mesh.self;
   if (cards.size() != static_cast<std::size_t>(self.size)) {
@@ -125,15 +125,15 @@ Links connect_through(FullMesh mesh, const Config& config, const Listeners& door
   const std::vector<PeerInfo> infos = read_peer_infos(cards);
   mesh.names = names_of(infos);
   mesh.watched = watch_processes(processes_of(infos));
-  mesh.listener = door.data.fd.get();
-  mesh.local_listener = door.local.fd.get();
+  mesh.listener = door.listeners->data.fd.get();
+  mesh.local_listener = door.listeners->local.fd.get();
   mesh.hello_timeout = config.hello_timeout;
   mesh.deadline = Clock::now() + config.start_timeout;
   mesh.timeout_text = say("within ", config.start_timeout.count(), " ms (HORO_START_TIMEOUT_MS)");
   add_connections(config, infos, mesh);
   std::vector<Connection> data = connect_mesh(mesh), control;
   for (const Connection& one : data) limit_silence(one.fd.get(), config.deadline);
-  std::optional<ShmSegment> arena = share_memory(config, self, data, mesh.deadline + kReportMargin);
+  std::shared_ptr<Arena> arena = share_memory(config, self, data, mesh.deadline + kReportMargin, door.arenas.get());
   const auto middle =
       std::partition(data.begin(), data.end(), [](const Connection& c) { return c.purpose == Purpose::kData; });
   std::move(middle, data.end(), std::back_inserter(control));
@@ -168,7 +168,7 @@ Links connect_tcp(const Config& config, std::uint32_t epoch, const Exchange& exc
   check_descriptors(config);
   const Door door = doors_of(config)();
   const auto cards = exchange(door.card);
-  return connect_through(std::move(mesh), config, *door.listeners, cards, mpi);
+  return connect_through(std::move(mesh), config, door, cards, mpi);
 }
 
 Links connect_doors(const Config& config, std::uint32_t epoch, const Door& door,
@@ -179,7 +179,7 @@ Links connect_doors(const Config& config, std::uint32_t epoch, const Door& door,
   mesh.self = identity_of(config, epoch);
   if (mesh.self.size == 1) return alone(config, mesh.self);
   check_descriptors(config);
-  return connect_through(std::move(mesh), config, *door.listeners, cards, nullptr);
+  return connect_through(std::move(mesh), config, door, cards, nullptr);
 }
 
 int local_size_in(std::span<const std::vector<std::byte>> cards, int rank) {

@@ -20,7 +20,6 @@
 #include "horo/base/log.h"
 #include "horo/base/say.h"
 #include "ring/bootstrap/start_abort.h"
-#include "ring/shm/arena.h"
 #include "ring/transport/stream.h"
 
 namespace horo {
@@ -82,15 +81,21 @@ struct Answer {
 
 class Handover {
  public:
-  Handover(const Config& config, const Identity& self, std::vector<Connection>& connections, TimePoint deadline)
-      : config_(config), self_(self), connections_(connections), deadline_(deadline), offer_until_(end_of_offers()) {
+  Handover(const Config& config, const Identity& self, std::vector<Connection>& connections, TimePoint deadline,
+           const ShmArenas* before)
+      : config_(config),
+        self_(self),
+        connections_(connections),
+        deadline_(deadline),
+        offer_until_(end_of_offers()),
+        before_(before) {
     for (Connection& connection : connections) {
       if (!peer_user(connection.fd.get())) continue;
       (connection.peer < self.rank ? to_offer_ : awaited_).push_back(&connection);
     }
   }
 
-  std::optional<ShmSegment> run() {
+  std::shared_ptr<Arena> run() {
     try {
       if (!to_offer_.empty() || !awaited_.empty()) make_arena();
       while (!to_offer_.empty() || !awaited_.empty()) {
@@ -101,7 +106,7 @@ class Handover {
       for (Connection& connection : connections_) notify(connection, {lost.origin(), lost.what()});
       throw;
     }
-    return std::move(arena_);
+    return arena_;
   }
 
  private:
@@ -122,7 +127,7 @@ class Handover {
 
   void make_arena() {
     try {
-      arena_ = horo::make_arena();
+      arena_ = before_ != nullptr ? before_->own() : Arena::make();
     } catch (const std::exception& error) {
       log_warning(say("rank ", self_.rank, " has no shared memory for buckets: ", error.what()));
     }
@@ -140,16 +145,14 @@ class Handover {
     return config_.shm_chunk_bytes * config_.shm_slots;
   }
 
-  bool offers_arena(const Connection& connection) const {
-    return arena_.has_value() && connection.purpose == Purpose::kData;
-  }
+  bool offers_arena(const Connection& connection) const { return arena_ && connection.purpose == Purpose::kData; }
 
   // False: the kernel has too many descriptors in flight, and the offer has to be repeated.
   bool offer(Connection& connection) {
     try {
       if (!connection.memory) connection.memory = ShmSegment::create(shm_stream_bytes(ring_bytes(connection)));
       std::vector<int> files{connection.memory->file()};
-      if (offers_arena(connection)) files.push_back(arena_->file());
+      if (offers_arena(connection)) files.push_back(arena_->segment().file());
       const int error = send_answer(connection.fd.get(), kHere, files);
       if (error == ETOOMANYREFS && Clock::now() < offer_until_) return false;
       if (error == ETOOMANYREFS) {
@@ -198,7 +201,8 @@ class Handover {
       return refuse(connection, error.what());
     }
     if (answer.files.size() == kMostFiles) map_arena(connection, std::move(answer.files.back()));
-    const bool is_sent = offers_arena(connection) && send_answer(connection.fd.get(), kHere, {arena_->file()}) == 0;
+    const bool is_sent =
+        offers_arena(connection) && send_answer(connection.fd.get(), kHere, {arena_->segment().file()}) == 0;
     if (!is_sent && send_answer(connection.fd.get(), kHere, {}) != 0) throw_ended(connection);
   }
 
@@ -214,9 +218,11 @@ class Handover {
 
   void map_arena(Connection& connection, Fd file) const {
     try {
-      ShmSegment arena = ShmSegment::map_empty(std::move(file));
-      arena.close_file();
-      connection.arena = std::move(arena);
+      if (before_ != nullptr) connection.arena = before_->mapping_of(file);
+      if (connection.arena) return;
+      const auto arena = std::make_shared<ShmSegment>(ShmSegment::map_empty(std::move(file)));
+      arena->close_file();
+      connection.arena = arena;
     } catch (const std::exception& error) {
       log_warning(say("rank ", self_.rank, " cannot map the buckets of ", connection.name, ": ", error.what()));
     }
@@ -276,14 +282,15 @@ class Handover {
   const TimePoint offer_until_;
   std::vector<Connection*> to_offer_;  // to lower ranks
   std::vector<Connection*> awaited_;   // peers that have to send an offer or an answer
-  std::optional<ShmSegment> arena_;    // this rank's own
+  const ShmArenas* const before_;      // null: none
+  std::shared_ptr<Arena> arena_;       // this rank's own
 };
 
 }  // namespace
 
-std::optional<ShmSegment> share_memory(const Config& config, const Identity& self, std::vector<Connection>& connections,
-                                       TimePoint deadline) {
-  return Handover(config, self, connections, deadline).run();
+std::shared_ptr<Arena> share_memory(const Config& config, const Identity& self, std::vector<Connection>& connections,
+                                    TimePoint deadline, const ShmArenas* before) {
+  return Handover(config, self, connections, deadline, before).run();
 }
 
 }  // namespace horo

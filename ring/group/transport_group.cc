@@ -67,7 +67,7 @@ class TransportGroup final : public Group, public ShardedGroup {
   // which the kernel fills in one fault.
   Allocation allocate(std::size_t bytes) override {
     if (const auto arenas = allows_shm_ ? members_.arenas : nullptr) {
-      if (Allocation shared = arenas->allocate(bytes); shared.data) return shared;
+      if (Allocation shared = arenas->own()->allocate(bytes); shared.data) return shared;
     }
     const std::align_val_t alignment{bytes >= kHugePageBytes ? kHugePageBytes : kAlignment};
     auto* data = static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
@@ -100,7 +100,7 @@ class TransportGroup final : public Group, public ShardedGroup {
   }
 
   Allocation allocate_shard(std::size_t bytes) override {
-    return members_.arenas ? members_.arenas->allocate_lasting(bytes) : Allocation();
+    return members_.arenas ? members_.arenas->own()->allocate_lasting(bytes) : Allocation();
   }
 
   bool reduce_to_shards(const Collective& collective, Buffer shard, ShardedResult& result) override {
@@ -327,8 +327,8 @@ class TransportGroup final : public Group, public ShardedGroup {
     const bool sees_all = arenas && std::all_of(channel.ranks_of_host.begin(), channel.ranks_of_host.end(),
                                                 [&](int rank) { return arenas->sees(rank); });
     const bool is_alone = neighbours.size() == 1;
-    Allocation block = sees_all && !is_alone ? ShmSync::make_control_block(*arenas) : Allocation();
-    const auto offset = block.data ? arenas->offset_of(block.data.get(), block.bytes) : std::nullopt;
+    Allocation block = sees_all && !is_alone ? ShmSync::make_control_block(*arenas->own()) : Allocation();
+    const auto offset = block.data ? arenas->own()->offset_of(block.data.get(), block.bytes) : std::nullopt;
     channel.offset = offset ? static_cast<std::int64_t>(*offset) : is_alone ? 0 : kNoBlock;
     gather_offsets(channel, first);
     if (std::find(channel.offsets.begin(), channel.offsets.end(), kNoBlock) != channel.offsets.end()) return;

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
 #include <new>
 #include <stdexcept>
 #include <system_error>
@@ -22,76 +22,80 @@ std::size_t up_to(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-OwnerWord& word_of(const ShmSegment& arena) {
-  return *std::launder(reinterpret_cast<OwnerWord*>(arena.memory().data()));
+// The first page. The stamp is random: two files with the same one are the same file.
+struct Header {
+  OwnerWord owner = 0;
+  alignas(64) JobKey stamp{};
+};
+
+Header& header_of(const ShmSegment& arena) {
+  return *std::launder(reinterpret_cast<Header*>(arena.memory().data()));
 }
 
 }  // namespace
 
-ShmSegment make_arena() {
+std::shared_ptr<Arena> Arena::make() {
   const auto pages = static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_PHYS_PAGES)));
   rlimit files{RLIM_INFINITY, RLIM_INFINITY};  // a larger file ends the process by a signal (ulimit -f)
   ::getrlimit(RLIMIT_FSIZE, &files);
   const auto bytes = std::min<std::size_t>(pages * kPage, files.rlim_cur) / kHugePageBytes * kHugePageBytes;
   if (bytes == 0) throw std::runtime_error("files may have no more than 2 MiB (ulimit -f)");
-  ShmSegment arena = ShmSegment::create_empty(bytes);
-  arena.populate(0, kPage);
-  return arena;
+  ShmSegment segment = ShmSegment::create_empty(bytes);
+  segment.populate(0, kPage);
+  new (segment.memory().data()) Header{0, make_job_key()};
+  return std::shared_ptr<Arena>(new Arena(std::move(segment)));
 }
 
-ShmArenas::ShmArenas(int rank, ShmSegment own, std::map<int, ShmSegment> peers)
-    : rank_(rank), own_(std::move(own)), peers_(std::move(peers)) {}
-
-Allocation ShmArenas::allocate(std::size_t bytes) {
+Allocation Arena::allocate(std::size_t bytes) {
   return take(bytes, false);
 }
 
-Allocation ShmArenas::allocate_lasting(std::size_t bytes) {
+Allocation Arena::allocate_lasting(std::size_t bytes) {
   return take(bytes, true);
 }
 
-Allocation ShmArenas::take(std::size_t bytes, bool lasts) {
+Allocation Arena::take(std::size_t bytes, bool lasts) {
   const std::size_t whole = up_to(std::max<std::size_t>(bytes, 1), bytes >= kHugePageBytes ? kHugePageBytes : kPage);
   std::size_t begin = 0;
   {
     MutexLock lock(mutex_);
     free_retired(Clock::now());
     begin = find_gap(whole);
-    if (begin + whole > own_.memory().size()) return {};
+    if (begin + whole > segment_.memory().size()) return {};
     blocks_[begin].bytes = whole;
   }
   try {
-    own_.populate(begin, whole);
+    segment_.populate(begin, whole);
   } catch (const std::system_error& error) {
-    log_warning(say("rank ", rank_, ": ", error.what(), "; a bucket is not in shared memory"));
+    log_warning(say(error.what(), "; a bucket is not in shared memory"));
     free(begin, whole);
     return {};
   }
-  const auto give_back = [arenas = shared_from_this(), begin, whole, lasts](std::byte*) {
-    lasts ? arenas->retire(begin) : arenas->free(begin, whole);
+  const auto give_back = [arena = shared_from_this(), begin, whole, lasts](std::byte*) {
+    lasts ? arena->retire(begin) : arena->free(begin, whole);
   };
-  return {{own_.memory().data() + begin, give_back}, bytes};
+  return {{segment_.memory().data() + begin, give_back}, bytes};
 }
 
-void ShmArenas::retire(std::size_t begin) noexcept {
+void Arena::retire(std::size_t begin) noexcept {
   MutexLock lock(mutex_);
   blocks_.find(begin)->second.retired = Clock::now();
 }
 
-void ShmArenas::free_retired(TimePoint now) {
+void Arena::free_retired(TimePoint now) {
   for (auto it = blocks_.begin(); it != blocks_.end();) {
     const auto& [begin, block] = *it;
     if (block.retired == TimePoint::max() || now - block.retired < kGrace) {
       ++it;
       continue;
     }
-    own_.vacate(begin, block.bytes);
+    segment_.vacate(begin, block.bytes);
     it = blocks_.erase(it);
   }
 }
 
 // The offset of the first gap that is large enough. Large blocks begin on a huge page. The first page is never free.
-std::size_t ShmArenas::find_gap(std::size_t bytes) {
+std::size_t Arena::find_gap(std::size_t bytes) {
   const std::size_t unit = bytes >= kHugePageBytes ? kHugePageBytes : kPage;
   std::size_t begin = up_to(kPage, unit);
   for (const auto& [taken, block] : blocks_) {
@@ -101,61 +105,81 @@ std::size_t ShmArenas::find_gap(std::size_t bytes) {
   return begin;
 }
 
-void ShmArenas::free(std::size_t begin, std::size_t bytes) noexcept {
+void Arena::free(std::size_t begin, std::size_t bytes) noexcept {
   {
     MutexLock lock(mutex_);
-    if (has_ended_) {
+    if (epochs_ == 0 && !is_vacated_) {
       blocks_.erase(begin);
       return;
     }
   }
-  own_.vacate(begin, bytes);
+  segment_.vacate(begin, bytes);
   MutexLock lock(mutex_);
   blocks_.erase(begin);
 }
 
-void ShmArenas::end() noexcept {
+void Arena::begin_epoch() noexcept {
   MutexLock lock(mutex_);
-  has_ended_ = true;
+  ++epochs_;
+}
+
+bool Arena::end_epoch() noexcept {
+  MutexLock lock(mutex_);
+  return --epochs_ == 0;
 }
 
 // The first page has the owner word.
-void ShmArenas::vacate_rest() noexcept {
+void Arena::vacate_rest() noexcept {
   MutexLock lock(mutex_);
-  has_ended_ = false;
+  is_vacated_ = true;
   std::size_t begin = kPage;
   for (const auto& [taken, block] : blocks_) {
-    if (begin < taken) own_.vacate(begin, taken - begin);
+    if (begin < taken) segment_.vacate(begin, taken - begin);
     begin = taken + block.bytes;
   }
-  if (begin < own_.memory().size()) own_.vacate(begin, own_.memory().size() - begin);
+  if (begin < segment_.memory().size()) segment_.vacate(begin, segment_.memory().size() - begin);
 }
 
-std::optional<std::uint64_t> ShmArenas::offset_of(const std::byte* data, std::size_t bytes) const {
-  const auto memory = own_.memory();
+std::optional<std::uint64_t> Arena::offset_of(const std::byte* data, std::size_t bytes) const {
+  const auto memory = segment_.memory();
   if (data < memory.data() || data >= memory.data() + memory.size()) return std::nullopt;
   const auto offset = static_cast<std::size_t>(data - memory.data());
   if (bytes > memory.size() - offset) return std::nullopt;
   return offset;
 }
 
-OwnerWord& ShmArenas::owner_word() const {
-  return word_of(own_);
+OwnerWord& Arena::owner_word() const {
+  return header_of(segment_).owner;
+}
+
+ShmArenas::ShmArenas(int rank, std::shared_ptr<Arena> own, Peers peers)
+    : rank_(rank), own_(std::move(own)), peers_(std::move(peers)) {
+  own_->begin_epoch();
 }
 
 int ShmArenas::first_dead() const noexcept {
-  const auto dead = std::ranges::find_if(peers_, [](const auto& peer) { return has_died(word_of(peer.second)); });
+  const auto dead =
+      std::ranges::find_if(peers_, [](const auto& peer) { return has_died(header_of(*peer.second).owner); });
   return dead == peers_.end() ? -1 : dead->first;
 }
 
 std::byte* ShmArenas::at(int rank, std::uint64_t offset, std::size_t bytes) const {
-  const ShmSegment& arena = rank == rank_ ? own_ : peers_.at(rank);
+  const ShmSegment& arena = rank == rank_ ? own_->segment() : *peers_.at(rank);
   const auto memory = arena.memory();
   if (offset > memory.size() || bytes > memory.size() - offset) {
     throw ProtocolError(say("rank ", rank, " announces ", bytes, " bytes at offset ", offset,
                             " of its shared memory, which has ", memory.size(), " bytes"));
   }
   return memory.data() + offset;
+}
+
+std::shared_ptr<const ShmSegment> ShmArenas::mapping_of(const Fd& file) const {
+  JobKey stamp{};
+  if (::pread(file.get(), stamp.data(), stamp.size(), offsetof(Header, stamp)) != static_cast<ssize_t>(stamp.size()))
+    return nullptr;
+  const auto same =
+      std::ranges::find_if(peers_, [&stamp](const auto& peer) { return header_of(*peer.second).stamp == stamp; });
+  return same == peers_.end() ? nullptr : same->second;
 }
 
 }  // namespace horo

@@ -59,13 +59,13 @@ struct Connection {
   int peer = -1;
   std::uint32_t incarnation = 0;
   Purpose purpose = Purpose::kData;
-  std::string name{};                  // of the peer in messages; "": "rank N"
-  std::optional<ShmSegment> memory{};  // carries the bytes; the higher rank of the two created it
-  std::optional<ShmSegment> arena{};   // of the peer (ring/shm/arena.h)
-  bool checks = false;                 // payloads to the peer carry a checksum (Config::crc)
-  std::shared_ptr<MpiWorld> mpi{};     // carries the bytes; null: it does not
-  int number = 0;                      // of this connection among those of its purpose between the two ranks
-  int width = 1;                       // the number of those connections
+  std::string name{};                         // of the peer in messages; "": "rank N"
+  std::optional<ShmSegment> memory{};         // carries the bytes; the higher rank of the two created it
+  std::shared_ptr<const ShmSegment> arena{};  // of the peer (ring/shm/arena.h)
+  bool checks = false;                        // payloads to the peer carry a checksum (Config::crc)
+  std::shared_ptr<MpiWorld> mpi{};            // carries the bytes; null: it does not
+  int number = 0;                             // of this connection among those of its purpose between the two ranks
+  int width = 1;                              // the number of those connections
 };
 
 class Handshake {

@@ -42,7 +42,7 @@ std::vector<std::string> ends_after_a_death(const std::function<void(Session&)>&
       [&](Session& session) {
         meet(session);
         if (session.topology().rank != 2) return others(session);
-        arenas->owner_word().store(FUTEX_OWNER_DIED);  // as the kernel does
+        arenas->own()->owner_word().store(FUTEX_OWNER_DIED);  // as the kernel does
         last(session);
       },
       config);

@@ -3,17 +3,22 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <thread>
 
 #include "elastic/messages.h"
 #include "elastic/packets.h"
 #include "horo/base/error.h"
+#include "ring/shm/segment.h"
 #include "tests/horo/worlds.h"
 #include "tests/ring/run_ranks.h"
 
@@ -95,6 +100,7 @@ class Grow : public testing::Test {
     for (int rank = 0; rank < size; ++rank) {
       Config config = test::config_of(rank, size, addr);
       config.min_np = 1;
+      config.transport = transport_;
       config.guard_fd = guard_.add(static_cast<MemberId>(rank));
       threads.push_back([config, &body] {
         Session session(config);
@@ -113,6 +119,7 @@ class Grow : public testing::Test {
     Config config = test::config_of(static_cast<int>(id), static_cast<int>(id) + 1, "");
     config.min_np = 1;
     config.joins = true;
+    config.transport = transport_;
     config.guard_fd = guard_.add(id);
     joiners_.push_back(std::async(std::launch::async, [config, body] {
       Session session(config, JoinTerms{"model=a\n"});
@@ -130,6 +137,7 @@ class Grow : public testing::Test {
   }
 
   ScriptedGuard guard_;
+  std::string transport_ = "tcp";
   std::vector<std::future<void>> joiners_;
 };
 
@@ -291,6 +299,92 @@ TEST_F(Grow, OneRankBecomesThreeAndTheyMayGrowAgain) {
         guard_.begin(guard_.view_of(1, frozen_of(1), ready));
         const Ready third = join(3, [](Session& session) { EXPECT_EQ(sum(session, "b", 1), 4); });
         guard_.begin(guard_.view_of(2, frozen_of(3), {{3, third}}));
+      });
+}
+
+// The files of the ranks' shared memory that this process maps: /proc/self/maps has "begin-end flags offset device
+// inode path".
+std::set<std::uint64_t> mapped_arenas() {
+  std::set<std::uint64_t> found;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:horo") == std::string::npos) continue;
+    std::istringstream words(line);
+    std::uint64_t begin = 0, end = 0, inode = 0;
+    char dash = 0;
+    std::string skipped;
+    words >> std::hex >> begin >> dash >> end >> skipped >> skipped >> skipped >> std::dec >> inode;
+    if (end - begin > ShmSegment::kMaxBytes) found.insert(inode);
+  }
+  return found;
+}
+
+std::size_t count_of(const std::set<std::uint64_t>& of, const std::set<std::uint64_t>& in) {
+  return static_cast<std::size_t>(std::ranges::count_if(of, [&](std::uint64_t one) { return in.contains(one); }));
+}
+
+TEST_F(Grow, TheSharedMemoryOfTheRanksStaysIfAllOfThemGoOn) {
+  transport_ = "shm";
+  std::set<std::uint64_t> before;
+  run(
+      2,
+      [&](Session& session) {
+        EXPECT_EQ(sum(session, "before", 1), 2);
+        if (session.topology().rank == 0) before = mapped_arenas();
+        const Allocation memory = session.allocate(0, 64 << 10);
+        EXPECT_EQ(grow(session), 1);
+        auto* values = reinterpret_cast<float*>(memory.data.get());
+        std::fill_n(values, 1024, 2.0F);
+        TensorSpec spec = named("of the last epoch");
+        spec.shape = {1024};
+        session.run(spec, values, values);
+        EXPECT_EQ(values[1023], 5);
+        if (session.topology().rank == 0) {
+          EXPECT_EQ(before.size(), 2U);
+          EXPECT_EQ(mapped_arenas().size(), 3U);
+          EXPECT_EQ(count_of(before, mapped_arenas()), 2U);
+        }
+        sum(session, "end", 1);
+      },
+      [&] {
+        const Ready ready = join(2, [](Session& session) {
+          std::vector<float> values(1024, 1.0F);
+          TensorSpec spec = named("of the last epoch");
+          spec.shape = {1024};
+          session.run(spec, values.data(), values.data());
+          EXPECT_EQ(values[1023], 5);
+          sum(session, "end", 1);
+        });
+        guard_.begin(guard_.view_of(1, frozen_of(2), {{2, ready}}));
+      });
+}
+
+// The process that has not joined may go on when nothing expects it any more, and write into what it was given.
+TEST_F(Grow, TheSharedMemoryIsNewAfterAProcessThatMayHaveItHasNotJoined) {
+  transport_ = "shm";
+  std::set<std::uint64_t> before;
+  run(
+      2,
+      [&](Session& session) {
+        EXPECT_EQ(sum(session, "before", 1), 2);
+        if (session.topology().rank == 0) before = mapped_arenas();
+        EXPECT_EQ(grow(session), 2);
+        EXPECT_EQ(sum(session, "after", 1), 2);
+        if (session.topology().rank == 0) {
+          const std::set<std::uint64_t> now = mapped_arenas();
+          EXPECT_EQ(now.size() - count_of(before, now), 2U);
+        }
+        sum(session, "end", 1);
+      },
+      [&] {
+        Config config = test::config_of(2, 3, "");
+        config.transport = transport_;
+        const Door never_opened = doors_of(config)();
+        guard_.add(2);
+        const View view = guard_.view_of(1, frozen_of(2), {{2, Ready{"", never_opened.card}}});
+        for (const MemberId id : {0, 1}) guard_.send(id, view);
+        for (const MemberId id : {0, 1}) guard_.send(id, Freeze{1, 2, "rank 2 has died"});
+        guard_.begin(guard_.view_of(2, frozen_of(2), {}));
       });
 }
 

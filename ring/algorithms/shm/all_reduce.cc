@@ -33,7 +33,7 @@ void ShmCollectives::run(const Collective& c) {
 }
 
 std::uint64_t ShmCollectives::offset_of(const std::byte* data, std::size_t bytes) const {
-  return sync_.arenas().offset_of(data, bytes).value_or(ShmSync::kNoOffset);
+  return sync_.arenas().own()->offset_of(data, bytes).value_or(ShmSync::kNoOffset);
 }
 
 // ---- Inline.

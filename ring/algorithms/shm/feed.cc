@@ -45,7 +45,7 @@ void ShmFeed::begin(const HostShare& share) {
   const int index = sync_.index();
   sync_.acquire_next(c());
   const bool may_be_in_place = bytes > kFlagPayloadBytes && c().pieces.empty() && c().in.data == c().out.data;
-  const auto offset = may_be_in_place ? sync_.arenas().offset_of(c().in.data, bytes) : std::nullopt;
+  const auto offset = may_be_in_place ? sync_.arenas().own()->offset_of(c().in.data, bytes) : std::nullopt;
   if (is_inline(bytes) && !offset && sums_.contributes(index)) {
     std::copy_n(c().in.data, bytes, sync_.inline_buffer(index, bytes, sync_.sync_point() + 1));
   }

@@ -15,8 +15,8 @@
 
 namespace horo {
 
-Allocation ShmSync::make_control_block(ShmArenas& arenas) {
-  Allocation memory = arenas.allocate_lasting(sizeof(ShmControlBlock));
+Allocation ShmSync::make_control_block(Arena& arena) {
+  Allocation memory = arena.allocate_lasting(sizeof(ShmControlBlock));
   if (memory.data) new (memory.data.get()) ShmControlBlock{};
   return memory;
 }

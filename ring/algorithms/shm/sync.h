@@ -36,7 +36,7 @@ class ShmSync {
  public:
   // Allocates this member's control block in its arena; null data where the arena is full. The members exchange the
   // offsets of their blocks before they construct a ShmSync.
-  static Allocation make_control_block(ShmArenas& arenas);
+  static Allocation make_control_block(Arena& arena);
 
   // `offsets`: by member, of its control block in its arena; `own` is this member's block. Throws ProtocolError for an
   // offset outside of the arena or not aligned.

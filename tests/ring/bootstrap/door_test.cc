@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <stdexcept>
 #include <thread>
 
@@ -69,6 +70,34 @@ TEST(Door, RanksConnectByTheirCardsAlone) {
     });
   }
   for (const auto& error : run_threads(ranks)) EXPECT_EQ(message_of(error), "");
+}
+
+TEST(Door, RanksUseTheSharedMemoryOfAnEarlierEpochAgain) {
+  std::array<Config, 3> configs;
+  std::array<std::array<Links, 3>, 2> epochs;
+  for (std::size_t epoch = 0; epoch < epochs.size(); ++epoch) {
+    std::array<Door, 3> doors;
+    Cards cards;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      configs[rank] = on_host("one", static_cast<int>(rank));
+      doors[rank] = doors_of(configs[rank])();
+      if (epoch > 0) doors[rank].arenas = epochs[0][rank].arenas;
+      cards.push_back(doors[rank].card);
+    }
+    std::vector<std::function<void()>> ranks;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      ranks.push_back([&, rank] {
+        epochs[epoch][rank] = connect_doors(configs[rank], static_cast<std::uint32_t>(epoch), doors[rank], cards);
+      });
+    }
+    for (const auto& error : run_threads(ranks)) EXPECT_EQ(message_of(error), "");
+  }
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    const auto &before = epochs[0][rank].arenas, &after = epochs[1][rank].arenas;
+    EXPECT_EQ(before->own(), after->own());
+    for (const int peer : {0, 1, 2}) EXPECT_EQ(before->at(peer, 0, 64), after->at(peer, 0, 64));
+    EXPECT_FALSE(after->own()->end_epoch()) << "the other epoch uses it";
+  }
 }
 
 // Silent connections to a door: as many at one time, because the thread replaces those that the rank closes.

@@ -101,7 +101,7 @@ std::vector<std::exception_ptr> wait_for_the_dead(const std::function<void(Rank&
       const std::unique_ptr<std::latch, void (*)(std::latch*)> ends(&others, [](std::latch* l) { l->count_down(); });
       return wait(rank);
     }
-    end_while_held(rank.links.arenas->owner_word());
+    end_while_held(rank.links.arenas->own()->owner_word());
     others.wait();
   });
 }
