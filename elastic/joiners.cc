@@ -78,6 +78,11 @@ void Joiners::end(MemberId id) {
   if (const auto found = joiners_.find(id); found != joiners_.end()) found->second.is_out = true;
 }
 
+void Joiners::fail_border(TimePoint now) {
+  const std::chrono::seconds wait(std::int64_t{1} << std::min(failed_borders_++, 10));
+  retry_at_ = now + std::min(wait, kLongestBackOff);
+}
+
 // ---- Which processes are what.
 
 std::vector<MemberId> Joiners::outside() const {
@@ -134,7 +139,7 @@ std::optional<Grow> Joiners::next_grow(std::size_t room, const Silences& silence
     told_.reset();
     return Grow{};
   }
-  if (ready.empty() || room == 0) return std::nullopt;
+  if (ready.empty() || room == 0 || now < retry_at_) return std::nullopt;
   const std::vector<MemberId> started = outside();
   const bool are_all =
       std::all_of(started.begin(), started.end(), [&](MemberId id) { return is_ready(id) || silences.is_still(id); });
@@ -150,6 +155,7 @@ bool Joiners::is_late(TimePoint now) {
 }
 
 std::optional<TimePoint> Joiners::deadline(TimePoint now) const {
+  if (!told_ && now < retry_at_) return retry_at_;
   const auto next = !told_ ? window_end() : is_late_ ? std::nullopt : std::optional(*told_ + limits_.timeout);
   return next && *next > now ? next : std::nullopt;
 }

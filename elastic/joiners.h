@@ -19,6 +19,8 @@ namespace horo {
 
 class Joiners {
  public:
+  static constexpr std::chrono::seconds kLongestBackOff{60};  // after borders that have failed
+
   struct Limits {
     MemberId first = 0;                   // the id of the first process that is started later
     std::chrono::milliseconds window{};   // so long a ready one waits for others that are started
@@ -32,7 +34,12 @@ class Joiners {
   void can_grow(MemberId id, const std::string& terms);
   // Returns whether it was not ready before.
   bool ready(MemberId id, const Ready& message, TimePoint now);
-  void enter(MemberId id) { joiners_.at(id).is_inside = true; }  // it is in a View
+  void enter(MemberId id) {  // it is in a View
+    joiners_.at(id).is_inside = true;
+    failed_borders_ = 0;
+  }
+  // Not all members have come to the border in time.
+  void fail_border(TimePoint now);
   // It has the state. Returns whether it had not before.
   bool sync(MemberId id);
   void end(MemberId id);  // it is out
@@ -79,6 +86,8 @@ class Joiners {
   std::map<MemberId, std::string> terms_;  // by process
   std::optional<TimePoint> told_;          // Grow, in this epoch
   bool is_late_ = false;
+  int failed_borders_ = 0;  // in a row
+  TimePoint retry_at_{};    // the members are not told before, as each failed border costs them an epoch
 };
 
 // The first of the lines "name=value" in which the terms of a process that joins differ from those of the ranks:

@@ -315,6 +315,7 @@ void JobMembership::begin_epoch(const std::vector<MemberId>& members) {
     view.cards[id] = at(id).frozen->card;
   }
   add_joiners(view);
+  if (has_failed_border(view)) joiners_.fail_border(now_);
   if (!fits(view.progress, view.cards)) return end_too_large(members);
   tell_begin(view);
   view_ = view.members;

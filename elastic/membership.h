@@ -221,6 +221,7 @@ class JobMembership {
   void refuse_first_ranks();
   std::size_t most_members(MemberId member) const;
   void add_joiners(View& view) const;
+  bool has_failed_border(const View& view) const;
   void tell_begin(const View& view);
   bool drop_silent_joiner(const std::vector<MemberId>& members, const std::vector<MemberId>& silent);
   void drop_useless_joiners();

@@ -138,6 +138,13 @@ void JobMembership::add_joiners(View& view) const {
   std::sort(view.members.begin(), view.members.end());
 }
 
+// Some members have come to the border, and others, of which none is lost, have not in time.
+bool JobMembership::has_failed_border(const View& view) const {
+  return !view.at_border && departures_.is_empty() &&
+         std::any_of(view.members.begin(), view.members.end(),
+                     [this](MemberId id) { return at(id).frozen->at_border; });
+}
+
 void JobMembership::tell_begin(const View& view) {
   std::vector<MemberId> ranks(view.members.size());
   std::iota(ranks.begin(), ranks.end(), MemberId{0});

@@ -1,5 +1,6 @@
 #include "horo/engine/ended_epochs.h"
 
+#include <deque>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -29,22 +30,43 @@ class EndedEpochs::Freeing {
     const MutexLock lock(mutex_);
     if (is_over_) return;
     try {
-      if (thread_.joinable()) thread_.join();
-      thread_ = start_thread("horo free", [ended = epoch.get()] { free_now(std::unique_ptr<EpochState>(ended)); });
+      if (!is_running_) {
+        if (thread_.joinable()) thread_.join();  // it has ended
+        thread_ = start_thread("horo free", [this] { free_all(); });
+        is_running_ = true;
+      }
+      ended_.push_back(std::move(epoch));
     } catch (const std::exception&) {
-      return;
     }
-    [[maybe_unused]] const EpochState* started = epoch.release();
   }
   void end() {
-    const MutexLock lock(mutex_);
-    is_over_ = true;
-    if (thread_.joinable()) thread_.join();
+    std::jthread last;
+    {
+      const MutexLock lock(mutex_);
+      is_over_ = true;
+      last = std::move(thread_);
+    }
+    if (last.joinable()) last.join();
   }
 
  private:
+  void free_all() {
+    while (true) {
+      std::unique_ptr<EpochState> next;
+      {
+        const MutexLock lock(mutex_);
+        is_running_ = !ended_.empty();
+        if (!is_running_) return;
+        next = std::move(ended_.front());
+        ended_.pop_front();
+      }
+      free_now(std::move(next));
+    }
+  }
+
   Mutex mutex_;
-  bool is_over_ GUARDED_BY(mutex_) = false;
+  bool is_over_ GUARDED_BY(mutex_) = false, is_running_ GUARDED_BY(mutex_) = false;
+  std::deque<std::unique_ptr<EpochState>> ended_ GUARDED_BY(mutex_);
   std::jthread thread_ GUARDED_BY(mutex_);
 };
 

@@ -55,8 +55,9 @@ std::shared_ptr<EpochState> Engine::pin() const {
 }
 
 void Engine::publish(const Topology& topology) {
+  std::shared_ptr<EpochState> ended = epoch_;  // the last owner lets it go outside of the lock
   MutexLock lock(epoch_mutex_);
-  shared_epoch_ = epoch_;
+  shared_epoch_.swap(ended);
   worlds_[topology.epoch] = {topology, epoch_->membership.members};
 }
 

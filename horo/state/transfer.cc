@@ -1,7 +1,5 @@
 #include "horo/state/transfer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -21,6 +19,7 @@
 #include "horo/base/wire.h"
 #include "horo/state/foreign_memory.h"
 #include "horo/state/pieces.h"
+#include "ring/os/process.h"
 
 namespace horo {
 namespace {
@@ -52,7 +51,8 @@ std::vector<Row> gather(Session& session, const std::string& what, const Row& mi
 
 struct Peer {
   std::uint32_t member = 0;
-  std::int64_t pid = 0;
+  std::uint64_t pid_space = 0;  // the hash of ProcessIdentity::space
+  std::int64_t pid = 0;         // there; 0: in another one than this rank
   bool has_state = false;
   std::vector<std::uint64_t> addresses;  // of a donor, by buffer
   Row table;                             // of a donor
@@ -61,6 +61,7 @@ struct Peer {
 Row row_of(const Peer& peer) {
   ByteWriter out;
   out.u32(peer.member);
+  out.u64(peer.pid_space);
   out.u64(static_cast<std::uint64_t>(peer.pid));
   out.u8(peer.has_state ? 1 : 0);
   out.u32(static_cast<std::uint32_t>(peer.addresses.size()));
@@ -73,6 +74,7 @@ Peer peer_in(const Row& row) {
   ByteReader in(row);
   Peer peer;
   peer.member = in.u32();
+  peer.pid_space = in.u64();
   peer.pid = static_cast<std::int64_t>(in.u64());
   peer.has_state = in.u8() != 0;
   const std::uint32_t count = in.count(8);
@@ -190,7 +192,7 @@ class Turn {
         work();
       }
     }
-    // A donor that seems gone may run in another pid namespace. If it is gone, its rows of messages are missing.
+    // If a donor is gone, its rows of messages are missing.
     return is_allowed ? Said::kRead : Said::kRefused;
   }
 
@@ -257,7 +259,9 @@ Peer this_rank(Session& session, std::span<const NamedBuffer> buffers, bool has_
   Peer peer;
   const Topology topology = session.topology();
   peer.member = session.members().at(static_cast<std::size_t>(topology.rank));
-  peer.pid = ::getpid();
+  const ProcessIdentity process = this_process();
+  peer.pid_space = hash_bytes(std::as_bytes(std::span(process.space)));
+  peer.pid = process.pid;
   peer.has_state = has_state;
   if (!has_state) return peer;
   for (const NamedBuffer& buffer : buffers) peer.addresses.push_back(reinterpret_cast<std::uintptr_t>(buffer.data));
@@ -289,6 +293,9 @@ static Transferred transfer_among(Session& session, std::span<const NamedBuffer>
   const Peer mine = this_rank(session, buffers, has_state);
   std::vector<Peer> peers;
   for (const Row& row : gather(session, "peers", row_of(mine))) peers.push_back(peer_in(row));
+  for (Peer& peer : peers) {  // its number may be that of any process here
+    if (peer.pid_space != mine.pid_space) peer.pid = 0;
+  }
   const auto me = std::ranges::find(peers, mine.member, &Peer::member);
   if (me == peers.end()) throw std::runtime_error("transfer_state: the ranks have changed in another thread");
   const auto first = std::ranges::find(peers, true, &Peer::has_state);

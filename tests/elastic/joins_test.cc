@@ -294,6 +294,25 @@ TEST_F(ElasticJoins, AParkedJobForWhichNoneIsStartedEndsAtOnce) {
   EXPECT_THAT(other.end[0], HasSubstr("ranks 0, 1 are left of 3, fewer than --min-np 3, and none can come back"));
 }
 
+// A collective that takes longer than the patience would be ended at each border, and never complete.
+TEST_F(ElasticJoins, TheMembersAreToldLaterAfterBordersThatNotAllHaveReached) {
+  job.started(3);
+  ready(job, 3);
+  for (std::uint32_t epoch = 0; epoch < 3; ++epoch) {
+    ASSERT_EQ(job.got<Grow>(0).size(), epoch + 1);
+    at_border(job, {0, 1}, epoch);
+    job.after(1s);
+    EXPECT_FALSE(job.got<Freeze>(2).empty());
+    job.froze(2, epoch);
+    job.installed({0, 1, 2}, epoch + 1);
+    job.after(std::chrono::seconds(1 << epoch) - 1ms);
+    EXPECT_EQ(job.got<Grow>(0).size(), epoch + 1);
+    job.after(1ms);
+  }
+  at_border(job, {0, 1, 2}, 3);
+  EXPECT_EQ(job.membership.members(), (std::vector<MemberId>{0, 1, 2, 3}));
+}
+
 TEST_F(ElasticJoins, AViewHasNoMoreMembersThanTheJobMayHave) {
   for (MemberId id = 3; id < 6; ++id) job.started(id);
   for (MemberId id = 3; id < 6; ++id) ready(job, id);
