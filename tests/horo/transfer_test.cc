@@ -36,7 +36,7 @@ class Buffers {
   std::vector<NamedBuffer> named_;
 };
 
-const std::vector<std::size_t> kSizes{5, 0, 3 << 20, 1, 70'000, kPieceBytes, 17, 2 * kPieceBytes + 1};
+const std::vector<std::size_t> kBufferBytes{5, 0, 3 << 20, 1, 70'000, kPieceBytes, 17, 2 * kPieceBytes + 1};
 
 class Transfer : public testing::TestWithParam<bool> {};  // whether memory is read
 INSTANTIATE_TEST_SUITE_P(Ways, Transfer, testing::Bool(),
@@ -46,10 +46,10 @@ TEST_P(Transfer, RanksThatJoinGetTheBytesOfTheOthers) {
   const auto errors = run_world(4, [](Session& session) {
     const int rank = session.topology().rank;
     const bool has_state = rank == 0 || rank == 2;
-    Buffers mine(kSizes, has_state ? 3 : 0);
+    Buffers mine(kBufferBytes, has_state ? 3 : 0);
     const Transferred moved = transfer_state(session, mine.named(), has_state, GetParam());
     EXPECT_TRUE(moved.is_complete);
-    EXPECT_TRUE(mine == Buffers(kSizes, 3));
+    EXPECT_TRUE(mine == Buffers(kBufferBytes, 3));
     EXPECT_EQ(moved.by_messages, !has_state && !GetParam());
     if (has_state) return;
     EXPECT_THAT(text_of(moved), HasSubstr(" MiB from ranks 0, 2 in "));
@@ -62,18 +62,18 @@ TEST_P(Transfer, BuffersThatDifferComeFromTheFirstDonorAlone) {
   const auto errors = run_world(4, [](Session& session) {
     const int rank = session.topology().rank;
     const bool has_state = rank > 0;
-    Buffers mine(kSizes, has_state ? static_cast<unsigned>(rank) : 0);
-    Buffers same(kSizes, has_state ? 9 : 0);
+    Buffers mine(kBufferBytes, has_state ? static_cast<unsigned>(rank) : 0);
+    Buffers same(kBufferBytes, has_state ? 9 : 0);
     std::vector<NamedBuffer> all;
-    for (std::size_t i = 0; i < kSizes.size(); ++i) {
+    for (std::size_t i = 0; i < kBufferBytes.size(); ++i) {
       all.push_back(same.named()[i]);
       all.push_back(mine.named()[i]);
       all.back().name += " of each";
       all.back().is_of_first = true;
     }
     EXPECT_TRUE(transfer_state(session, all, has_state, GetParam()).is_complete);
-    EXPECT_TRUE(same == Buffers(kSizes, 9));
-    EXPECT_TRUE(mine == Buffers(kSizes, has_state ? static_cast<unsigned>(rank) : 1));
+    EXPECT_TRUE(same == Buffers(kBufferBytes, 9));
+    EXPECT_TRUE(mine == Buffers(kBufferBytes, has_state ? static_cast<unsigned>(rank) : 1));
   });
   EXPECT_THAT(errors, Each(""));
 }
@@ -132,8 +132,8 @@ TEST(TransferOf, DifferencesAreNamed) {
 }
 
 TEST(StatePieces, CoverEachByteOnce) {
-  Buffers buffers(kSizes, 1);
-  std::vector<std::size_t> covered(kSizes.size());
+  Buffers buffers(kBufferBytes, 1);
+  std::vector<std::size_t> covered(kBufferBytes.size());
   for (const StatePiece& piece : pieces_of(buffers.named())) {
     std::size_t bytes = 0;
     for (const StatePart& part : piece) {
@@ -143,7 +143,7 @@ TEST(StatePieces, CoverEachByteOnce) {
     }
     EXPECT_LE(bytes, kPieceBytes);
   }
-  EXPECT_EQ(covered, kSizes);
+  EXPECT_EQ(covered, kBufferBytes);
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ ROOMS = {
         "ring/reduce",
         DOOR,
     },
-    "horo/state": {"horo"},
+    "horo/state": {"horo", "ring/os"},
     "bindings/c": {"bindings/c/horo_c"},
     "bindings/c/horo_c": set(),
     "tools/horo/machine": PRODUCT,
@@ -107,6 +107,7 @@ HEAVY_HEADERS = [
     (r"mpi\.h", r"ring/mpi/mpi_plugin\.cc|bench/peers/mpi\.cc", 2),
     (r"nlohmann/", r"((tools/horo|tests|bench)/.*|ring/schedule/schedule_json\.cc)", 400),
     (r"(grpc|grpcpp|google/protobuf)/", r"elastic/service/.*", 400),
+    (r"grpc/grpc.h", r"tests/elastic/service/.*", 1),
 ]
 
 
