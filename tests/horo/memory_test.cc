@@ -115,7 +115,7 @@ TEST_P(ScarceMemory, TheJobEndsIfTheErrorTextCannotBeAllocatedEither) {
 
 TEST(MemoryOfTwoHosts, TheJobEndsOnAHostWithSeveralRanks) {
   const auto names_a_rank = [](const std::string& text) { return text.find("rank ") != std::string::npos; };
-  fail_each_allocation({test::Wire::kShm, 3, 3}, reduce_some, 1, names_a_rank);
+  fail_each_allocation({test::Wire::kShm, 3, 3 * kStride}, reduce_some, 1, names_a_rank);
 }
 
 }  // namespace
