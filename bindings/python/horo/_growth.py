@@ -49,11 +49,6 @@ class Growth:
         """This process was started to join a job, and has not joined yet: its session is provisional."""
         return self._check(quick.horo_has_yet_to_join(self.pointer)) == 1
 
-    def take_callbacks(self, before):
-        """Registers the operations and codecs of a session that has ended, of this process."""
-        for (kind, name), made in before._callbacks.items():
-            getattr(self, f"register_{kind}")(name, made)
-
     def ask_to_rejoin(self):
         """Of a rank that was evicted: asks horo run for a place among the ranks again. Returns the variables that a
         session of this process has then, {name: value}; None: it was not evicted, or horo run refuses it. Blocks for a

@@ -17,6 +17,7 @@ from horo._arguments import encoded, report
 from horo._changes import held
 from horo._growth import Growth
 from horo._native import quick, slow
+from horo._registrations import Registrations
 from horo._session_keys import MAX_KNOWN_SPECS, Keys, array_of
 from horo._session_start import SessionStart, error_of
 from horo._specs import Spec, fill, is_no_name, name_bytes
@@ -31,7 +32,7 @@ def _free(pid, responder, _callbacks):
         responder.free()
 
 
-class Session(Keys, Growth):
+class Session(Keys, Registrations, Growth):
     """One engine. Only wait, close, add_set, remove_set and the constructor block. Thread-safe."""
 
     def __init__(self, settings=(), exchange=None, terms=None):
@@ -50,7 +51,6 @@ class Session(Keys, Growth):
         self._on_devices = DeviceWorks()
         self.waits = Waits(self.pointer, self.world, self._on_devices)
         self.joins = self.world.joins
-        self._callbacks = {}  # of the library: ("op" or "codec", name): horo_op or horo_codec
         self.dropped = collections.deque()  # works whose handles were dropped; any thread appends
         # Not at exit: the process ends anyway, and another thread may still be in a wait.
         self._responder = _stall_diagnosis.Responder(self.pointer)
@@ -337,15 +337,6 @@ class Session(Keys, Growth):
                 return list(result.counts[: result.count_count])
             finally:
                 self.drop([work])
-
-    def register_op(self, name, op):
-        """Registers a horo_op, and keeps it alive as long as the session."""
-        self._callbacks["op", name] = op
-        self._check(quick.horo_register_op(self.pointer, encoded(name, "register_op: name"), op))
-
-    def register_codec(self, name, codec):
-        self._callbacks["codec", name] = codec
-        self._check(quick.horo_register_codec(self.pointer, encoded(name, "register_codec: name"), codec))
 
     def counters(self):
         found = quick.horo_counters(self.pointer)
