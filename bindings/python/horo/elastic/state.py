@@ -3,7 +3,7 @@
 import functools
 
 from horo._arguments import flag, whole
-from horo._changes import held, tell_joined
+from horo._changes import Growing, Ranks
 from horo.elastic import early, generators
 from horo.elastic.batches import Batches
 from horo.elastic.buffers import Sharded
@@ -219,10 +219,10 @@ class State:
         """This rank has joined: gets the state, and comes to the border at which the others are. before: its Topology
         until now."""
         giving = Giving(self, border, False)
-        with held:
+        with Growing(border.session.world, joins=True) as growing:
             rows = border.until_all_have_the_state(giving.give, lambda: giving.has_state, 0)
-            changed = border.change_to(rows, self._step, giving.rest["members"])
-            tell_joined(before, border.session.world, changed.joined)
+            changed = border.change_to(rows, self._step)
+            growing.before = Ranks(before.rank, before.epoch, border.seen)
         self._begin(border)
         self._tell(changed)
         if any(sampler.deal.place != NOTHING for _, sampler in self._samplers()):
@@ -240,7 +240,9 @@ class State:
 
     def _rest(self, fields):
         """JSON: all that is no tensor."""
-        small = {"members": list(self._border.members), "pass": vars(self)["_pass"], "step": self._step}
+        border = self._border
+        small = {"members": list(border.members), "seen": list(border.seen)}
+        small |= {"pass": vars(self)["_pass"], "step": self._step}
         return small | {"fields": {field.name: field.rest() for field in fields}}
 
     def _take(self, fields, rest):
