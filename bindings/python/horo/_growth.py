@@ -43,6 +43,27 @@ class Growth:
     """The part of Session for ranks that join."""
 
     census = None  # a Census, while a function of horo.elastic.run trains
+    is_early = False  # see refuse_early()
+
+    def begin_early(self):
+        """This rank has joined in the middle of a pass. Until end_early() its script calls no collective: the other
+        ranks are behind the start of the function and of the pass, and do not call it."""
+        self.repeats.clear()  # they submit by themselves
+        self.is_early = True
+
+    def end_early(self):
+        """The script has its first batch."""
+        self.is_early = False
+
+    def refuse_early(self, name=None, call="a collective"):
+        """Raises RuntimeError for a call of an early rank. Without that all ranks would wait for one another, and end
+        with the error of a deadlock."""
+        call = f"{call} of tensor {name!r}" if name else call
+        raise RuntimeError(
+            f"horo.elastic: rank {self.world.members[self.topology.rank]} has joined in the middle of a pass, and its "
+            f"script calls {call} before its first batch, which the other ranks do not: call it before the function of "
+            "horo.elastic.run, or after a batch was received"
+        )
 
     @functools.cached_property
     def is_joiner(self):

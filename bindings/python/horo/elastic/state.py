@@ -4,7 +4,7 @@ import functools
 
 from horo._arguments import flag, whole
 from horo._changes import Growing, Ranks
-from horo.elastic import early, generators
+from horo.elastic import generators
 from horo.elastic.batches import Batches
 from horo.elastic.buffers import Sharded
 from horo.elastic.deal import Place
@@ -157,11 +157,12 @@ class State:
 
     def _end(self):
         """The function of run has ended on this rank."""
-        early.allow(self._border.session)
+        self._border.session.end_early()
         self._border = None
 
     def _begin_batch(self, part):
         """A batch, that of this Part, is given to the script."""
+        self._border.session.end_early()
         self._border.count_batch(part.counts)
         self._step += 1
         if self._seed is not False:
@@ -226,7 +227,7 @@ class State:
         self._begin(border)
         self._tell(changed)
         if any(sampler.deal.place != NOTHING for _, sampler in self._samplers()):
-            early.refuse(border.session, border.me)
+            border.session.begin_early()
 
     def _give_up(self):
         """This rank was evicted in the middle of a batch: what it has begun is void."""
