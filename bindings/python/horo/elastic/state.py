@@ -119,8 +119,8 @@ class State:
         return [f"state.{name}={text}" for name, text in rows]
 
     def most_ranks(self):
-        """Each rank has at least one sample in each step; None: there is no Sampler."""
-        return min((sampler.length for _, sampler in self._samplers()), default=None)
+        """For each Sampler to have a step; None: there is none."""
+        return min((sampler.deal.most_members() for _, sampler in self._samplers()), default=None)
 
     # What the loop and Batches call
 
