@@ -241,6 +241,13 @@ def test_very_long_terms_become_a_hash():
     assert loop.text_of(lines, 1) != loop.text_of(lines[:-1], 1)
 
 
+@pytest.mark.parametrize("count", [1, 40000])
+def test_a_difference_is_named_before_the_number_of_ranks_that_follows_from_it(count):
+    lines = [f"state.sampler=Sampler of 99 samples {number}" for number in range(count)]
+    assert loop.text_of(lines, 1, 99).splitlines()[-1] == "most_ranks=99"
+    assert loop.text_of(lines, 1, 99).splitlines()[:-1] == loop.text_of(lines, 1).splitlines()
+
+
 def test_a_rank_that_leaves_in_the_middle_of_a_backward_forgets_its_round(alone):
     model = torch.nn.Linear(2, 1)
     names = model.named_parameters()

@@ -88,12 +88,11 @@ def text_of(terms, call, most_ranks=None):
     """The lines of terms() in at most TERMS_BYTES: of a State with very many tensors, a hash of them. Then a difference
     is named by the transfer, which compares them again. call: the number of the call of a function of elastic.run in
     this process. A rank that joins is in its first one, so the others must be, too."""
-    limit = "" if most_ranks is None else f"most_ranks={most_ranks}\n"  # Session::can_grow() reads it
-    head, text = f"{limit}state.run={call}\n", "\n".join(terms)
-    if len(text.encode()) <= TERMS_BYTES:
-        return head + text
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"{head}state=sha256 {digest} of {len(terms)} lines"
+    head, text = f"state.run={call}\n", "\n".join(terms)
+    if len(text.encode()) > TERMS_BYTES:
+        text = f"state=sha256 {hashlib.sha256(text.encode()).hexdigest()} of {len(terms)} lines"
+    # The last line: Joiners::most_with() reads it, and the first difference is to be one that a user knows.
+    return head + text + ("" if most_ranks is None else f"\nmost_ranks={most_ranks}")
 
 
 def next_call():
