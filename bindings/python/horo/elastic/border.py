@@ -54,6 +54,7 @@ class Border:
         self.me = self.members[session.topology.rank]
         self.is_elastic = session.is_elastic
         self._census = Census(session) if self.is_elastic else None
+        self._outer = None
         self._is_open = False  # a batch was given and no border was settled since
         self._begin()
 
@@ -63,10 +64,11 @@ class Border:
 
     def open(self):
         """Rounds from now on tell of their contributors."""
-        self.session.census = self._census
+        self._outer, self.session.census = self.session.census, self._census
 
     def close(self):
-        self.session.census = None
+        """They tell another Border again, if this one was opened while that was open."""
+        self.session.census = self._outer
 
     def count_batch(self, counts):
         """A batch is given to the script. What earlier rounds have told does not count for it. counts: False where it

@@ -40,6 +40,9 @@ def train(function, state):
     again if it was evicted."""
     call = next_call()
     terms = text_of(state.terms(), call, state.most_ranks())
+    if state._border is not None:  # in another function, whose borders these are
+        offer(_default.session(), call, terms)
+        return function()
 
     def attempt(before):
         session = _default.session()
@@ -48,8 +51,7 @@ def train(function, state):
             state._join(border, before)
         else:
             state._begin(border)
-        if border.is_elastic and call == FIRST_CALL:  # a rank that is started now begins with that
-            session.can_grow(terms)
+        offer(session, call, terms)
         border.open()
         try:
             return function()
@@ -98,6 +100,15 @@ def text_of(terms, call, most_ranks=None):
 def next_call():
     """The last argument of text_of(). Each call of a function of elastic.run calls it once."""
     return next(_calls)
+
+
+def offer(session, call, terms):
+    """The call of this number begins. Ranks may join in the first one alone, also where it calls others: a rank that is
+    started now begins with the first one."""
+    if call != FIRST_CALL:
+        take_back(session)
+    elif session.is_elastic:
+        session.can_grow(terms)
 
 
 def take_back(session):
