@@ -95,8 +95,11 @@ void JobMembership::tell_grow() {
 void JobMembership::tell_full(bool is_full) {
   const std::vector<MemberId> waiting = is_full ? joiners_.candidates(silences_) : std::vector<MemberId>();
   if (waiting.empty() || std::exchange(is_full_told_, true)) return;
+  const std::size_t most = most_members(here().front());
+  const bool is_of_script = joiners_.most_with(here().front()) == most;
   say(ranks_text(waiting) + (waiting.size() == 1 ? " waits" : " wait") + " to join: there are " +
-      std::to_string(here_) + " ranks, and the script can have no more, or --max-np does not allow it");
+      std::to_string(here_) + " ranks, and " + (is_of_script ? "the script can have" : "--max-np allows") +
+      " at most " + std::to_string(most));
 }
 
 // As many as an epoch in which some join may have. All members have equal terms.

@@ -320,6 +320,10 @@ TEST_F(ElasticJoins, AViewHasNoMoreMembersThanTheJobMayHave) {
   at_border(job, {0, 1, 2}, 0);
   EXPECT_EQ(job.membership.members(), (std::vector<MemberId>{0, 1, 2, 3, 4}));
   EXPECT_EQ(job.membership.state_of(5).word, "ready");
+  job.installed({0, 1, 2, 3, 4}, 1);
+  for (const MemberId id : {3, 4}) job.sent(id, Synced{1, ""});
+  for (const MemberId id : {3, 4}) job.sent(id, CanGrow{"a=1\n"});
+  EXPECT_THAT(job.story, Contains("rank 5 waits to join: there are 5 ranks, and --max-np allows at most 5"));
 }
 
 TEST_F(ElasticJoins, AViewHasNoMoreMembersThanTheScriptCanHave) {
@@ -337,8 +341,7 @@ TEST_F(ElasticJoins, AViewHasNoMoreMembersThanTheScriptCanHave) {
   job.sent(3, Synced{1, ""});
   job.sent(3, CanGrow{terms});
   EXPECT_EQ(job.got<Grow>(0).size(), 1U);
-  EXPECT_THAT(job.story,
-              Contains(HasSubstr("rank 4 waits to join: there are 4 ranks, and the script can have no more")));
+  EXPECT_THAT(job.story, Contains("rank 4 waits to join: there are 4 ranks, and the script can have at most 4"));
 }
 
 TEST_F(ElasticJoins, AFailureWithoutTheStateDecidesNoExitCode) {

@@ -1,6 +1,8 @@
 """horo.elastic.run: the loop with a session that never grows, what a Border counts, and what a rank that joins must
 have, too."""
 
+import itertools
+
 import numpy
 import pytest
 import torch
@@ -160,6 +162,45 @@ def test_calls_of_functions_are_counted(alone, monkeypatch):
     assert told == [told[0], told[0] + 1, told[0] + 2]
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_function_may_call_another_one(alone, monkeypatch, is_same):
+    def state_of():
+        sampler = Sampler(10, batch_size=4)
+        return State(sampler=sampler), DataLoader(Squares(), batch_sampler=sampler)
+
+    monkeypatch.setattr(alone, "is_elastic", True)
+    calls, steps = [], []
+    for name in ("can_grow", "cannot_grow"):
+        monkeypatch.setattr(alone, name, lambda *_, name=name: calls.append(name))
+    monkeypatch.setattr(loop, "_calls", itertools.count(loop.FIRST_CALL))
+    (state, loader), (other, loader_of_other) = state_of(), state_of()
+    inner_state, inner_loader = (state, loader) if is_same else (other, loader_of_other)
+
+    @horo.elastic.run
+    def finish(state, word):
+        assert alone.census is state._border._census
+        for _ in state.passes(1):
+            steps.extend(len(batch) for batch in state.batches(inner_loader))
+        if word == "raises":
+            raise KeyError(word)
+        return word
+
+    @horo.elastic.run
+    def train(state):
+        for _ in state.passes(2):
+            steps.extend(len(batch) for batch in state.batches(loader))
+        assert calls == ["can_grow"]
+        assert finish(inner_state, "word") == "word" and set(calls[1:]) == {"cannot_grow"}
+        assert alone.census is state._border._census
+        steps.extend(len(batch) for batch in state.batches(loader))
+        return finish(inner_state, "raises")
+
+    with pytest.raises(KeyError, match="raises"):
+        train(state)
+    assert alone.census is None and state._border is None and calls[-1] == "cannot_grow"
+    assert sum(steps) == (30 if is_same else 40)
+
+
 def test_loops_outside_of_run_are_refused():
     with pytest.raises(RuntimeError, match="expected in a function of horo.elastic.run"):
         next(State(best=1).passes(3))
@@ -239,6 +280,13 @@ def test_very_long_terms_become_a_hash():
     lines = [f"state.a{number}=float32[3]" for number in range(40000)]
     assert loop.text_of(lines, 1).startswith("state.run=1\nstate=sha256 ")
     assert loop.text_of(lines, 1) != loop.text_of(lines[:-1], 1)
+
+
+@pytest.mark.parametrize("count", [1, 40000])
+def test_a_difference_is_named_before_the_number_of_ranks_that_follows_from_it(count):
+    lines = [f"state.sampler=Sampler of 99 samples {number}" for number in range(count)]
+    assert loop.text_of(lines, 1, 99).splitlines()[-1] == "most_ranks=99"
+    assert loop.text_of(lines, 1, 99).splitlines()[:-1] == loop.text_of(lines, 1).splitlines()
 
 
 def test_a_rank_that_leaves_in_the_middle_of_a_backward_forgets_its_round(alone):

@@ -5,7 +5,8 @@ import torch
 from elastic_ranks import Job
 from torch.utils.data import DataLoader, Dataset
 
-from horo.elastic import Sampler
+from horo import _default
+from horo.elastic import Sampler, State
 from horo.elastic.deal import Deal, Place, part_of, take
 from horo.elastic.order import Order
 
@@ -94,9 +95,25 @@ def test_drop_last_leaves_out_what_does_not_fill_all_batches():
     assert deal.steps() == 2 and [deal.draw() is None for _ in range(3)] == [False, False, True]
 
 
-def test_fewer_samples_than_ranks_are_refused():
-    with pytest.raises(ValueError, match="3 samples for 4 ranks"):
-        Sampler(3).begin((0, 1, 2, 3), 0)
+@pytest.mark.parametrize("length, options, most", [(3, {}, 3), (100, {"batch_size": 30, "drop_last": True}, 3)])
+def test_ranks_without_a_step_are_refused(length, options, most):
+    sampler = Sampler(length, **options)
+    assert State(sampler=sampler, other=Sampler(50)).most_ranks() == most and State(best=1).most_ranks() is None
+    sampler.begin(range(most), 0)
+    assert len(sampler) == 1
+    with pytest.raises(ValueError, match=f"{length} samples for 4 ranks; expected at least .* for each"):
+        sampler.begin(range(most + 1), 0)
+
+
+def test_a_process_that_joins_can_ask_for_the_length(monkeypatch):
+    class Session:
+        class topology:
+            rank, size = 3, 4
+
+        is_joiner = True
+
+    monkeypatch.setattr(_default, "current", lambda: Session)
+    assert len(Sampler(12)) == 3 and len(Sampler(100, 30, drop_last=True)) == 1
 
 
 def test_a_state_of_another_data_set_is_refused():

@@ -25,8 +25,8 @@ class Change(_Lost):
 
 
 class Growth(typing.NamedTuple):
-    """A Change in which ranks have joined, the last field, ascending. Others may have been lost. On a rank that has
-    joined itself, old_rank and old_size are those that it had before, and `lost` is empty."""
+    """A Change in which ranks have joined, the last field, ascending. Others may have been lost. It is the same on the
+    ranks that have joined themselves, but for old_rank: that is the number which rank() was there until now."""
 
     old_rank: int
     rank: int
@@ -35,6 +35,22 @@ class Growth(typing.NamedTuple):
     epoch: int
     lost: tuple
     joined: tuple
+
+
+class Ranks(typing.NamedTuple):
+    """The ranks at one time, as a process sees them. rank: its own. members: the MemberIds, by rank."""
+
+    rank: int
+    epoch: int
+    members: tuple
+
+
+def between(old, new):
+    """The Change, or the Growth, from some Ranks to others."""
+    lost = tuple(rank for rank, member in enumerate(old.members) if member not in new.members)
+    joined = tuple(rank for rank, member in enumerate(new.members) if member not in old.members)
+    change = old.rank, new.rank, len(old.members), len(new.members), new.epoch, lost
+    return Growth(*change, joined) if joined else Change(*change)
 
 
 class _Entry:
@@ -65,7 +81,8 @@ def on_change(function):
     The call comes from the thread whose wait for a collective has seen the change: after that wait, or at the end of
     the backward() or other horo call that it belongs to, when the results of this call are there. Functions are called
     in the order of registration, for one change after the other. If some raise an exception, the first one is raised
-    when all have been called. A function may run collectives: all ranks that are left call theirs."""
+    when all have been called. A function may run collectives: all ranks that are left call theirs, and so do ranks that
+    have joined, if the function is registered before that of horo.elastic.run."""
     global _entries
     if not callable(function):
         raise TypeError(f"on_change({function!r}); expected a function of one argument, the Change")
@@ -86,15 +103,6 @@ def tell(change):
     _thread.untold.append(change)
     if _thread.depth == 0:
         _tell_all()
-
-
-def tell_joined(before, world, members):
-    """This rank has joined: functions that run collectives are called on it as on the other ranks. before: the
-    Topology that the script has seen until now. members: the MemberIds that have joined."""
-    joined = tuple(rank for rank, member in enumerate(world.members) if member in members)
-    now = world.topology
-    _thread.untold.clear()  # the rank has the state only now
-    tell(Growth(before.rank, now.rank, before.size, now.size, now.epoch, (), joined))
 
 
 def _tell_all():
@@ -131,3 +139,31 @@ class Held:
 
 
 held = Held()
+
+
+class Growing(Held):
+    """A Held for the place at which ranks join: whatever happens there, its end tells one change, from the Ranks
+    `before` to the present ones. So ranks that were there and ranks that have joined call the functions equally often,
+    with the same numbers. joins: this rank joins; its `before` is to be set to that of the ranks that give it the
+    state, and until then it tells nothing."""
+
+    __slots__ = ("before", "_world", "_joins", "_earlier")
+
+    def __init__(self, world, joins=False):
+        self._world, self._joins = world, joins
+        self.before = None if joins else world.ranks()
+
+    def __enter__(self):
+        super().__enter__()
+        if self._joins:
+            _thread.untold.clear()  # of a session that has ended
+        self._earlier = len(_thread.untold)
+        return self
+
+    def __exit__(self, kind, *rest):
+        has_changed = self._joins or len(_thread.untold) > self._earlier
+        while len(_thread.untold) > self._earlier:
+            _thread.untold.pop()
+        if has_changed and self.before is not None:
+            _thread.untold.append(between(self.before, self._world.ranks()))
+        super().__exit__(kind, *rest)

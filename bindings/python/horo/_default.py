@@ -15,6 +15,7 @@ EXIT_WAIT_S = 2  # at exit, for a shutdown or an init that runs in another threa
 
 _session = None
 _job = None  # the variables that describe this rank, of the last session; see _descent
+_between = None  # the Topology that rank() and size() have while this process joins: it has no session then
 _inherited = None  # in a forked child: the parent's session, which must not be used
 _inherited_job = None  # its _job
 _lock = threading.RLock()  # held while the session is created or ended
@@ -66,8 +67,9 @@ def join(terms):
         provisional = session()
         if not provisional.is_joiner:
             raise ValueError(f"horo.join: rank {provisional.topology.rank} was not started by horo run to join a job")
-        _end()
-        return _join_with(provisional, terms)
+        with _keeping(provisional.topology):
+            _end()
+            return _join_with(provisional, terms)
 
 
 def rejoin(variables, terms):
@@ -76,11 +78,23 @@ def rejoin(variables, terms):
     global _job
     with _lock:
         evicted = session()
-        with contextlib.suppress(HoroError):  # what ends with a session cannot be exchanged in this one
-            _end()
-        os.environ.update(variables)
-        _job = _descent.job()
-        return _join_with(evicted, terms)
+        with _keeping(evicted.topology):
+            with contextlib.suppress(HoroError):  # what ends with a session cannot be exchanged in this one
+                _end()
+            os.environ.update(variables)
+            _job = _descent.job()
+            return _join_with(evicted, terms)
+
+
+@contextlib.contextmanager
+def _keeping(topology):
+    """Other threads may ask for rank and size meanwhile, to log something."""
+    global _between
+    _between = topology
+    try:
+        yield
+    finally:
+        _between = None
 
 
 def _join_with(before, terms):
@@ -160,8 +174,10 @@ def _forked_text():
 
 def _topology():
     """Readable in the processes that a rank has started too, because samplers and seeds depend on it."""
-    if _session is not None:
-        return _session.topology
+    if (present := _session) is not None:  # once: another thread may end it
+        return present.topology
+    if (before := _between) is not None:
+        return before
     if _inherited is not None:
         return _inherited.topology
     parent = _descent.parent(_descent.job())

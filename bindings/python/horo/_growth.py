@@ -43,16 +43,32 @@ class Growth:
     """The part of Session for ranks that join."""
 
     census = None  # a Census, while a function of horo.elastic.run trains
+    is_early = False  # see refuse_early()
+
+    def begin_early(self):
+        """This rank has joined in the middle of a pass. Until end_early() its script calls no collective: the other
+        ranks are behind the start of the function and of the pass, and do not call it."""
+        self.repeats.clear()  # they submit by themselves
+        self.is_early = True
+
+    def end_early(self):
+        """The script has its first batch."""
+        self.is_early = False
+
+    def refuse_early(self, name=None, call="a collective"):
+        """Raises RuntimeError for a call of an early rank. Without that all ranks would wait for one another, and end
+        with the error of a deadlock."""
+        call = f"{call} of tensor {name!r}" if name else call
+        raise RuntimeError(
+            f"horo.elastic: rank {self.world.members[self.topology.rank]} has joined in the middle of a pass, and its "
+            f"script calls {call} before its first batch, which the other ranks do not: call it before the function of "
+            "horo.elastic.run, or after a batch was received"
+        )
 
     @functools.cached_property
     def is_joiner(self):
         """This process was started to join a job, and has not joined yet: its session is provisional."""
         return self._check(quick.horo_has_yet_to_join(self.pointer)) == 1
-
-    def take_callbacks(self, before):
-        """Registers the operations and codecs of a session that has ended, of this process."""
-        for (kind, name), made in before._callbacks.items():
-            getattr(self, f"register_{kind}")(name, made)
 
     def ask_to_rejoin(self):
         """Of a rank that was evicted: asks horo run for a place among the ranks again. Returns the variables that a

@@ -17,9 +17,11 @@ from horo._arguments import encoded, report
 from horo._changes import held
 from horo._growth import Growth
 from horo._native import quick, slow
+from horo._registrations import Registrations
 from horo._session_keys import MAX_KNOWN_SPECS, Keys, array_of
+from horo._session_rounds import Rounds
 from horo._session_start import SessionStart, error_of
-from horo._specs import Spec, fill, is_no_name, name_bytes
+from horo._specs import fill, is_no_name, name_bytes
 from horo._submissions import DeviceWorks, is_on_device, placed, submission_of
 from horo._waits import Waits
 from horo._world import World
@@ -31,7 +33,7 @@ def _free(pid, responder, _callbacks):
         responder.free()
 
 
-class Session(Keys, Growth):
+class Session(Keys, Registrations, Rounds, Growth):
     """One engine. Only wait, close, add_set, remove_set and the constructor block. Thread-safe."""
 
     def __init__(self, settings=(), exchange=None, terms=None):
@@ -50,7 +52,6 @@ class Session(Keys, Growth):
         self._on_devices = DeviceWorks()
         self.waits = Waits(self.pointer, self.world, self._on_devices)
         self.joins = self.world.joins
-        self._callbacks = {}  # of the library: ("op" or "codec", name): horo_op or horo_codec
         self.dropped = collections.deque()  # works whose handles were dropped; any thread appends
         # Not at exit: the process ends anyway, and another thread may still be in a wait.
         self._responder = _stall_diagnosis.Responder(self.pointer)
@@ -81,6 +82,8 @@ class Session(Keys, Growth):
 
         splits: row counts by member, for all_to_all and for the root of a scatter. out_bytes: see horo_submission.
         Where an address is a DeviceAddress, the spec is that of a tensor on its device."""
+        if self.is_early:
+            self.refuse_early(spec[0])
         spec = placed(spec, data_in, data_out)
         if is_no_name(spec[0]) or splits is not None:
             key = None
@@ -94,6 +97,8 @@ class Session(Keys, Growth):
 
     def submit_spec(self, spec, data_in, data_out, keep, splits=None, out_bytes=0):
         """submit() without a declaration."""
+        if self.is_early:
+            self.refuse_early(spec[0])
         if self.dropped:
             self.sweep()
         begun = object()
@@ -126,6 +131,8 @@ class Session(Keys, Growth):
 
     def submit_key(self, key, data_in, data_out, keep):
         """submit() of a declared tensor."""
+        if self.is_early:
+            self.refuse_early()
         if is_on_device(data_in, data_out):
             return self.submit_sized(key, data_in, data_out, keep)
         if self.dropped:
@@ -143,6 +150,8 @@ class Session(Keys, Growth):
 
         parts: (spec, data_in, data_out, keep, *out_bytes) of each; data_in is None if this rank does not contribute. A
         tensor without a name gets the unit's name and a number."""
+        if self.is_early:
+            self.refuse_early(name)
         if self.dropped:
             self.sweep()
         count = len(parts)
@@ -164,6 +173,8 @@ class Session(Keys, Growth):
 
     def submit_absent(self, key, data_out, keep):
         """Submits an all_reduce without a contribution of this rank; the result is stored at data_out."""
+        if self.is_early:
+            self.refuse_early()
         if is_on_device(None, data_out):
             return self.submit_sized(key, None, data_out, keep, absent=True)
         if self.dropped:
@@ -242,28 +253,6 @@ class Session(Keys, Growth):
             else:
                 self.release([work])
 
-    def step_end(self, number=0):
-        """All gradients of a step were submitted to the process set and waited for."""
-        self._check(quick.horo_step_end(self.pointer, number))
-
-    def begin_round(self, number, stream, step, round):
-        """What this rank submits from now on of this round stream belongs to this round.
-
-        A tensor that ranks submit in different rounds fails on all of them. (step, round) rises. Sends nothing."""
-        self._check(quick.horo_begin_round(self.pointer, number, stream, step, round))
-
-    def fail_round(self, number, stream, reason):
-        """This rank will not submit the rest of its present round: what others submit of it fails with the reason."""
-        self._check(quick.horo_fail_round(self.pointer, number, stream, report(reason)))
-
-    def commit(self, number, stream):
-        """All tensors of the present round of this round stream are submitted on this rank. In an elastic job the works
-        of the round end with this work: all of them on all ranks, or none. Returns a work; None in a static job."""
-        if not self.is_elastic:
-            return None
-        key = self.key(Spec(f"commit of round stream {stream}", _native.BARRIER, set=number, round_stream=stream))
-        return self.submit_key(key, None, None, None)
-
     def plans_version(self):
         """A number that changes whenever the result of places() may change."""
         return self._check(quick.horo_plans_version(self.pointer))
@@ -291,6 +280,8 @@ class Session(Keys, Growth):
         """Adds a process set; returns its number. Collective over the world; blocks until all ranks have called it.
 
         name: then the members of the set alone call it, and remove_set; they find each other by the name."""
+        if self.is_early:
+            self.refuse_early(call="add_process_set()")
         array = (ctypes.c_int32 * len(ranks))(*ranks)
         flags = (_native.SET_SHRINKS if shrinks else 0) | (0 if name is None else _native.SET_BY_MEMBERS)
         return self._count_of(
@@ -301,6 +292,8 @@ class Session(Keys, Growth):
 
     def remove_set(self, number):
         """Removes a process set. Blocks until all ranks have called it that had to add it."""
+        if self.is_early:
+            self.refuse_early(call="remove_process_set()")
         self._count_of(quick.horo_remove_set(self.pointer, number))
 
     def check_set(self, number):
@@ -314,6 +307,8 @@ class Session(Keys, Growth):
 
     def join(self, number):
         """This rank has no more data in this process set. Returns a work."""
+        if self.is_early:
+            self.refuse_early(call="join()")
         return self._check(quick.horo_join(self.pointer, number))
 
     def rebuild(self):
@@ -337,15 +332,6 @@ class Session(Keys, Growth):
                 return list(result.counts[: result.count_count])
             finally:
                 self.drop([work])
-
-    def register_op(self, name, op):
-        """Registers a horo_op, and keeps it alive as long as the session."""
-        self._callbacks["op", name] = op
-        self._check(quick.horo_register_op(self.pointer, encoded(name, "register_op: name"), op))
-
-    def register_codec(self, name, codec):
-        self._callbacks["codec", name] = codec
-        self._check(quick.horo_register_codec(self.pointer, encoded(name, "register_codec: name"), codec))
 
     def counters(self):
         found = quick.horo_counters(self.pointer)

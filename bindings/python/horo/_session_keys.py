@@ -28,6 +28,7 @@ class Keys:
     """The half of Session that declares tensors."""
 
     def __init__(self):
+        super().__init__()
         self._keys = {}  # spec: key
         self._unused = collections.deque()  # keys that nothing refers to any more; any thread appends
         self._once = set()  # specs that were submitted once

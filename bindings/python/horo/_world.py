@@ -51,16 +51,17 @@ class World:
         if change is not None:
             _changes.tell(change)
 
+    def ranks(self):
+        """The Ranks that the process sees."""
+        return _changes.Ranks(self.topology.rank, self.topology.epoch, self.members)
+
     def _replace(self):
-        old, members = self.topology, self.members
+        old = self.ranks()
         new, ids = self._read()
         if new.epoch == old.epoch:  # another thread was faster
             return None
         for process_set in list(self.sets.values()):
             process_set.renumber(ids)
         self.topology, self.members = new, ids
-        lost = tuple(rank for rank, member in enumerate(members) if member not in ids)
-        joined = tuple(rank for rank, member in enumerate(ids) if member not in members)
         self.changed(new)
-        change = old.rank, new.rank, old.size, new.size, new.epoch, lost
-        return _changes.Growth(*change, joined) if joined else _changes.Change(*change)
+        return _changes.between(old, self.ranks())

@@ -1,6 +1,5 @@
 """State.batches(loader): the batches of a pass that count, and a border after each of them."""
 
-from horo.elastic import early
 from horo.elastic.sampler import Sampler
 
 _END = object()
@@ -40,11 +39,10 @@ class Batches:
         """Yields what the loader yields. The loader's iterator ends with the batches that were drawn; where members
         were lost late, their parts are left, and another iterator of the loader gets them."""
         state, sampler = self._state, self._sampler
-        early.allow(state._border.session)
         state._finish_batch()
         if sampler.is_over and state._in_passes is None:  # not at a rank that has just joined, in a later loop
             raise RuntimeError("State.batches(): the pass is over; expected a loop over State.passes(n) around it")
-        iterator, is_new = None, False
+        iterator, is_new, was_over = None, False, not sampler.steps_left()
         while sampler.steps_left():
             if iterator is None:
                 iterator, is_new = iter(self._loader), True
@@ -62,4 +60,5 @@ class Batches:
             yield batch
             state._end_batch(sampler)
         sampler.is_over = True
-        state._end_batches()
+        if not was_over:  # else a rank that has joined in a later loop is here, and no other one
+            state._end_batches()

@@ -14,7 +14,7 @@ import typing
 
 from horo import _growth
 from horo._census import Census
-from horo._changes import held
+from horo._changes import Growing
 from horo.elastic import gathers
 from horo.elastic.fields import from_json, to_json
 from horo.errors import PeerLost
@@ -50,9 +50,11 @@ class Border:
         ones on all ranks, which those that live in the process may not be."""
         self.session, self._gradients = session, gradients
         self.members = tuple(session.world.members)
+        self.seen = self.members  # the members that functions of horo.on_change() know, before a growth
         self.me = self.members[session.topology.rank]
         self.is_elastic = session.is_elastic
         self._census = Census(session) if self.is_elastic else None
+        self._outer = None
         self._is_open = False  # a batch was given and no border was settled since
         self._begin()
 
@@ -62,10 +64,11 @@ class Border:
 
     def open(self):
         """Rounds from now on tell of their contributors."""
-        self.session.census = self._census
+        self._outer, self.session.census = self.session.census, self._census
 
     def close(self):
-        self.session.census = None
+        """They tell another Border again, if this one was opened while that was open."""
+        self.session.census = self._outer
 
     def count_batch(self, counts):
         """A batch is given to the script. What earlier rounds have told does not count for it. counts: False where it
@@ -124,11 +127,16 @@ class Border:
         """All ranks that know the border call it: ends the epoch, and begins the next one with the ranks that are
         ready. give(rows, session): gives the state to the ranks without it. Blocks. Returns the Changed."""
         started = time.monotonic()
-        with held:  # functions of horo.on_change() find the new state
+        with Growing(self.session.world) as growing:  # functions of horo.on_change() find the new state
+            self.seen = growing.before.members
             self.session.grow()
-            rows = self.until_all_have_the_state(give, lambda: True, step)
-        self.waited_ms = 1000 * (time.monotonic() - started)
-        return self.change_to(rows, step)
+            changed = self.change_to(self.until_all_have_the_state(give, lambda: True, step), step)
+            self.waited_ms = 1000 * (time.monotonic() - started)
+        return changed
+
+    def take_place(self, members, seen):
+        """This rank has joined, and has got the state of a rank with these numbers: it was as if it had been there."""
+        self.members, self.seen = tuple(members), tuple(seen)
 
     def until_all_have_the_state(self, give, has_state, step):
         """Calls give(rows) until each member has the state. has_state(): whether this rank has it. Returns the Rows.
@@ -141,10 +149,9 @@ class Border:
                 raise PeerLost(f"rank {self.me} has joined, and no rank that has the state is left")
             give(rows)
 
-    def change_to(self, rows, step, before=None):
-        """These Rows are the members now. before: the members before, where this rank has joined. Counts a growth if a
-        member has joined. Returns the Changed."""
-        before = self.members if before is None else tuple(before)
+    def change_to(self, rows, step):
+        """These Rows are the members now. Counts a growth if a member has joined. Returns the Changed."""
+        before = self.members
         self.members = tuple(row.member for row in rows)
         lost = tuple(member for member in before if member not in self.members)
         joined = tuple(member for member in self.members if member not in before)

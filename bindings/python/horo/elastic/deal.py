@@ -75,12 +75,18 @@ class Deal:
         place = self.place if place is None else place
         return self.length - place.cursor + sum(stop - start for start, stop in place.holes)
 
+    def most_members(self):
+        """With more of them, a pass would have a step in which one has no sample, or with drop_last no step at all."""
+        return self.length // self.batch_size if self.drop_last else self.length
+
     def begin(self, members, me):
         """From now on the parts are dealt to these members, a sequence of MemberIds; `me` is this rank's. What was
-        drawn and not settled is void. Raises ValueError if there are more members than samples."""
-        if len(members) > self.length:
+        drawn and not settled is void. Raises ValueError if there are more than most_members()."""
+        if len(members) > self.most_members():
+            batch = f"a batch of {self.batch_size}, because of drop_last," if self.drop_last else "one"
             raise ValueError(
-                f"horo.elastic.Sampler: {self.length} samples for {len(members)} ranks; expected at least one for each"
+                f"horo.elastic.Sampler: {self.length} samples for {len(members)} ranks; expected at least {batch} for "
+                "each"
             )
         self.members, self.me = tuple(members), me
         self.void()

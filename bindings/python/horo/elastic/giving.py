@@ -11,7 +11,6 @@ class Giving:
 
     def __init__(self, state, border, has_state):
         self._state, self._border, self.has_state = state, border, has_state
-        self.rest = None  # what the ranks with the state have told, at a rank that has joined
 
     def give(self, rows):
         """One attempt: the small values of the first rank with the state, then the bytes of all of them. rows: of
@@ -32,7 +31,8 @@ class Giving:
         for buffer in buffers:
             buffer.finish()
         self._state._take(fields, rest)
-        self.rest, self.has_state = rest, True
+        self._border.take_place(rest["members"], rest["seen"])
+        self.has_state = True
         session.synced(moved.text)
 
     def _own(self, fields):

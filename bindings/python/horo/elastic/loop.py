@@ -40,6 +40,9 @@ def train(function, state):
     again if it was evicted."""
     call = next_call()
     terms = text_of(state.terms(), call, state.most_ranks())
+    if state._border is not None:  # in another function, whose borders these are
+        offer(_default.session(), call, terms)
+        return function()
 
     def attempt(before):
         session = _default.session()
@@ -48,8 +51,7 @@ def train(function, state):
             state._join(border, before)
         else:
             state._begin(border)
-        if border.is_elastic and call == FIRST_CALL:  # a rank that is started now begins with that
-            session.can_grow(terms)
+        offer(session, call, terms)
         border.open()
         try:
             return function()
@@ -88,17 +90,25 @@ def text_of(terms, call, most_ranks=None):
     """The lines of terms() in at most TERMS_BYTES: of a State with very many tensors, a hash of them. Then a difference
     is named by the transfer, which compares them again. call: the number of the call of a function of elastic.run in
     this process. A rank that joins is in its first one, so the others must be, too."""
-    limit = "" if most_ranks is None else f"most_ranks={most_ranks}\n"  # Session::can_grow() reads it
-    head, text = f"{limit}state.run={call}\n", "\n".join(terms)
-    if len(text.encode()) <= TERMS_BYTES:
-        return head + text
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"{head}state=sha256 {digest} of {len(terms)} lines"
+    head, text = f"state.run={call}\n", "\n".join(terms)
+    if len(text.encode()) > TERMS_BYTES:
+        text = f"state=sha256 {hashlib.sha256(text.encode()).hexdigest()} of {len(terms)} lines"
+    # The last line: Joiners::most_with() reads it, and the first difference is to be one that a user knows.
+    return head + text + ("" if most_ranks is None else f"\nmost_ranks={most_ranks}")
 
 
 def next_call():
     """The last argument of text_of(). Each call of a function of elastic.run calls it once."""
     return next(_calls)
+
+
+def offer(session, call, terms):
+    """The call of this number begins. Ranks may join in the first one alone, also where it calls others: a rank that is
+    started now begins with the first one."""
+    if call != FIRST_CALL:
+        take_back(session)
+    elif session.is_elastic:
+        session.can_grow(terms)
 
 
 def take_back(session):

@@ -82,8 +82,8 @@ class Sampler:
         """Outside of elastic.run: the present ranks of the session, or this process alone."""
         session = _default.current()
         count, me = (1, 0) if session is None else (session.topology.size, session.topology.rank)
-        if getattr(session, "is_joiner", False):
-            count = max(count, me + 1)  # provisional numbers; only the length is asked for
+        if getattr(session, "is_joiner", False):  # provisional numbers; only the length is asked for
+            count, me = max(1, min(max(count, me + 1), self.deal.most_members())), 0
         self.deal.begin(range(count), me)
 
     # For State

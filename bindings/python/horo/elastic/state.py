@@ -3,8 +3,8 @@
 import functools
 
 from horo._arguments import flag, whole
-from horo._changes import held, tell_joined
-from horo.elastic import early, generators
+from horo._changes import Growing, Ranks
+from horo.elastic import generators
 from horo.elastic.batches import Batches
 from horo.elastic.buffers import Sharded
 from horo.elastic.deal import Place
@@ -119,8 +119,8 @@ class State:
         return [f"state.{name}={text}" for name, text in rows]
 
     def most_ranks(self):
-        """Each rank has at least one sample in each step; None: there is no Sampler."""
-        return min((sampler.length for _, sampler in self._samplers()), default=None)
+        """For each Sampler to have a step; None: there is none."""
+        return min((sampler.deal.most_members() for _, sampler in self._samplers()), default=None)
 
     # What the loop and Batches call
 
@@ -157,11 +157,12 @@ class State:
 
     def _end(self):
         """The function of run has ended on this rank."""
-        early.allow(self._border.session)
+        self._border.session.end_early()
         self._border = None
 
     def _begin_batch(self, part):
         """A batch, that of this Part, is given to the script."""
+        self._border.session.end_early()
         self._border.count_batch(part.counts)
         self._step += 1
         if self._seed is not False:
@@ -219,14 +220,14 @@ class State:
         """This rank has joined: gets the state, and comes to the border at which the others are. before: its Topology
         until now."""
         giving = Giving(self, border, False)
-        with held:
+        with Growing(border.session.world, joins=True) as growing:
             rows = border.until_all_have_the_state(giving.give, lambda: giving.has_state, 0)
-            changed = border.change_to(rows, self._step, giving.rest["members"])
-            tell_joined(before, border.session.world, changed.joined)
+            changed = border.change_to(rows, self._step)
+            growing.before = Ranks(before.rank, before.epoch, border.seen)
         self._begin(border)
         self._tell(changed)
         if any(sampler.deal.place != NOTHING for _, sampler in self._samplers()):
-            early.refuse(border.session, border.me)
+            border.session.begin_early()
 
     def _give_up(self):
         """This rank was evicted in the middle of a batch: what it has begun is void."""
@@ -240,7 +241,9 @@ class State:
 
     def _rest(self, fields):
         """JSON: all that is no tensor."""
-        small = {"members": list(self._border.members), "pass": vars(self)["_pass"], "step": self._step}
+        border = self._border
+        small = {"members": list(border.members), "seen": list(border.seen)}
+        small |= {"pass": vars(self)["_pass"], "step": self._step}
         return small | {"fields": {field.name: field.rest() for field in fields}}
 
     def _take(self, fields, rest):

@@ -167,7 +167,7 @@ class Gradients(Results):
         have no such exception."""
         self.forget_pass()
         declared = self.declared
-        if not declared.session.closed:
+        if not declared.session.closed and not declared.session.is_early:
             self._begin()
             declared.session.fail_round(declared.number, declared.stream.number, reason)
             if alone and self._layouts.begin():

@@ -16,7 +16,7 @@ import typing
 import torch
 
 from horo import _default, _growth, elastic
-from horo._changes import held, tell_joined
+from horo._changes import Growing, Ranks
 from horo._specs import Sum
 from horo.elastic import gathers
 from horo.elastic.fields import from_json, to_json
@@ -119,26 +119,26 @@ class State:
         if not self._knows_joiners:
             return 0
         self._knows_joiners = False
-        with held:  # functions of horo.on_change() find the new state
+        with Growing(_default.session().world) as growing:  # functions of horo.on_change() find the new state
             _default.session().grow()
-            return self._meet()
+            return self._meet(seen=growing.before.members)
 
-    def _meet(self, before=None):
+    def _meet(self, before=None, seen=None):
         """After a growth, also on the ranks that have joined: which ranks there are, and how many commits the state
-        has. before: the Topology before this rank has joined. Returns the updates."""
+        has. before: the Topology before this rank has joined. seen: of a survivor, the members that functions of
+        horo.on_change() know. Returns the updates."""
         session, has_state = _default.session(), before is None
-        mine = [has_state, _growth.growths_of(session), self._commits]
-        with held:
+        mine = [has_state, _growth.growths_of(session), self._commits, seen]
+        with Growing(session.world, joins=not has_state) as growing:
             rows = [from_json(row) for row in gathers.gather(session, "members of elastic.State", to_json(mine))]
-            if not has_state:
-                new = [member for member, (has, *_) in zip(session.world.members, rows) if not has]
-                tell_joined(before, session.world, new)
-        survivors = sum(one for one, *_ in rows)
-        removed, added = has_state and survivors < (self._size or 0), survivors < len(rows)
-        if added:
-            _growth.count_growth(session, 1 + max(growths for _, growths, _ in rows))
-        self._size, self._restored_size = len(rows), math.inf
-        self._commits = max(commits for one, _, commits in rows if one or not survivors)
+            survivors = sum(one for one, *_ in rows)
+            removed, added = has_state and survivors < (self._size or 0), survivors < len(rows)
+            if added:
+                _growth.count_growth(session, 1 + max(growths for _, growths, *_ in rows))
+            if not has_state and survivors:
+                growing.before = Ranks(before.rank, before.epoch, next(tuple(last) for one, *_, last in rows if one))
+            self._size, self._restored_size = len(rows), math.inf
+            self._commits = max(commits for one, _, commits, _ in rows if one or not survivors)
         return REMOVED * removed | ADDED * added
 
     def _ask(self, call):

@@ -4,7 +4,7 @@ import functools
 import os
 
 from horo import _default, elastic
-from horo.elastic.loop import FIRST_CALL, in_job, next_call, take_back, text_of
+from horo.elastic.loop import in_job, next_call, offer, take_back, text_of
 from horo.errors import HostsUpdatedInterrupt, PeerLost
 from horo.torch.elastic.base import START, State
 
@@ -45,8 +45,7 @@ def run_horovods(func, reset, state, args, kwargs):
 
     def attempt(before):
         session = _default.session()
-        if session.is_elastic and call == FIRST_CALL:
-            session.can_grow(terms)
+        offer(session, call, terms)
         try:
             return _run(functools.partial(func, state, *args, **kwargs), reset, state, before)
         finally:
