@@ -38,7 +38,6 @@ model = nn.Sequential(
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, PASSES)
 optimizer = horo.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-horo.broadcast_parameters(model.state_dict(), root_rank=0)
 
 sampler = horo.elastic.Sampler(len(data), batch_size=16, seed=0)
 loader = torch.utils.data.DataLoader(data, batch_sampler=sampler, num_workers=1, persistent_workers=True)

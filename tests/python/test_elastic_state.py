@@ -59,6 +59,10 @@ def test_states_in_a_static_job(run_program):
     run_program("elastic_state_static", 2)
 
 
+def test_all_ranks_begin_with_the_state_of_rank_0(run_program):
+    run_program("elastic_start", 3)
+
+
 @pytest.fixture
 def samplers(monkeypatch):
     """samplers(count, data, ...): the ElasticSamplers of all ranks of a job."""

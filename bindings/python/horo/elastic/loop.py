@@ -8,6 +8,7 @@ import sys
 
 from horo import _default
 from horo.elastic.border import Border
+from horo.elastic.start import make_equal
 from horo.elastic.state import State
 from horo.errors import HoroError, PeerLost
 
@@ -20,9 +21,9 @@ _calls = itertools.count(FIRST_CALL)  # of functions of elastic.run in this proc
 def run(func):
     """A decorator of func(state, ...). All ranks call func with a State.
 
-    With a horo.elastic.State func is called once on each rank; ranks that join call it when they have the state, and
-    its loops begin in the middle. With a State of Horovod (TorchState, ObjectState) see horo.torch.elastic.run.
-    Exceptions are raised as they are."""
+    With a horo.elastic.State func is called once on each rank, with the fields of rank 0; ranks that join call it when
+    they have the state, and its loops begin in the middle. With a State of Horovod (TorchState, ObjectState) see
+    horo.torch.elastic.run. Exceptions are raised as they are."""
 
     @functools.wraps(func)
     def wrapper(state=None, *args, **kwargs):
@@ -51,6 +52,7 @@ def train(function, state):
             state._join(border, before)
         else:
             state._begin(border)
+            make_equal(state, border)
         offer(session, call, terms)
         border.open()
         try:

@@ -20,8 +20,9 @@ class State:
     """Fields by name: State(model=model, optimizer=optimizer, sampler=sampler, best=0.0). Each is an attribute.
 
     Fields are modules, optimizers, schedulers, GradScaler, averages of models, tensors, NumPy arrays, a Sampler,
-    numbers, strings, lists, dicts, and objects with horo_state(). A rank that joins gets them from the others at a
-    border: between two batches of batches(), or between two passes of passes(). One thread uses a State."""
+    numbers, strings, lists, dicts, and objects with horo_state(). All ranks begin a function of elastic.run with those
+    of rank 0. A rank that joins gets them from the others at a border: between two batches of batches(), or between two
+    passes of passes(). One thread uses a State."""
 
     def __new__(cls, *args, **fields):
         """With bcast_object it is Horovod's State, which has the same name in horo.torch.elastic."""
