@@ -81,5 +81,5 @@ state = Own(
 state.register_reset_callbacks([on_reset])
 train(state)
 check(state.values)
-assert all(1 <= factor <= WORKERS for factor in factors), factors
+assert all(factor >= 1 for factor in factors), factors
 print("end", state.values["step"], state.values["origin"], state.values["weights"][0].tolist(), state._commits)
