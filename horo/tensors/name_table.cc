@@ -7,15 +7,16 @@
 namespace horo {
 namespace {
 
+constexpr const char* kLost = " of an earlier epoch";
+
 // Two pairs of ranks may use one name at once, so the name of a message includes its pair.
-// Of a kind of unnamed calls: "send_recv (0 to 1)".
-bool is_of_message(const std::string& kind) {
-  return kind.find(" (") != std::string::npos;
+std::string pair_of(int root, int peer) {
+  return " (" + std::to_string(root) + " to " + std::to_string(peer) + ")";
 }
 
 std::string pair_of(const TensorSpec& spec) {
   if (spec.kind != CollectiveKind::kSendRecv) return "";
-  return " (" + std::to_string(spec.root) + " to " + std::to_string(spec.peer) + ")";
+  return pair_of(spec.root, spec.peer);
 }
 
 }  // namespace
@@ -25,7 +26,7 @@ bool is_request(CollectiveKind kind) {
          kind == CollectiveKind::kRebuild;
 }
 
-NameTable::Resolved NameTable::resolve(const TensorSpec& spec, const SetInfo& set) {
+NameTable::Resolved NameTable::resolve(const TensorSpec& spec, const SetInfo& set, bool lost) {
   Resolved resolved{spec, nullptr};
   TensorSpec& own = resolved.spec;
   if (spec.kind != CollectiveKind::kSendRecv) own.peer = -1;
@@ -33,8 +34,10 @@ NameTable::Resolved NameTable::resolve(const TensorSpec& spec, const SetInfo& se
   const bool is_read = spec.kind != CollectiveKind::kScatter || set.rank == spec.root || spec.counts_known;
   if (!is_read) own.shape.front() = 0;
   if (spec.name.empty()) {
-    const std::string kind = std::string(name_of(spec.kind));
-    resolved.counter = &unnamed_calls(spec, kind + pair_of(spec));
+    const bool is_message = spec.kind == CollectiveKind::kSendRecv;
+    const std::string kind = std::string(name_of(spec.kind)) + (is_message && lost ? kLost : "");
+    const int root = is_message ? spec.root : -1, peer = is_message ? spec.peer : -1;
+    resolved.counter = &unnamed_[{spec.set, spec.channel, kind, root, peer}];
     own.name = kind + "#" + std::to_string(*resolved.counter);
   }
   own.name += pair_of(spec);
@@ -51,37 +54,52 @@ std::uint64_t& NameTable::unnamed_calls(const TensorSpec& spec, const std::strin
 }
 
 void NameTable::reset_unnamed(std::uint32_t set) {
-  std::erase_if(unnamed_, [set](const auto& entry) { return std::get<0>(entry.first) == set; });
+  std::erase_if(unnamed_, [set](const auto& entry) { return entry.first.set == set; });
 }
 
-// The tensors of a unit are called "unit#0_1of2".
+// The tensors of a unit are called "unit#0_1of2", a message "send_recv#0 (0 to 1)".
+bool NameTable::is_in_flight(const UnnamedKind& kind, std::uint64_t number, std::optional<Key> border) const {
+  const std::string pair = kind.is_of_message() ? pair_of(kind.root, kind.peer) : "";
+  const std::string name = kind.kind + "#" + std::to_string(number) + pair;
+  const auto is_other = [&](Key key) { return key != border && records_[key].is_in_flight(); };
+  for (auto at = names_.lower_bound({kind.set, kind.channel, name}); at != names_.end(); ++at) {
+    const auto& [set, channel, found] = at->first;
+    if (set != kind.set || channel != kind.channel || !found.starts_with(name)) return false;
+    const bool is_it = found.size() == name.size() || found[name.size()] == '_';
+    if (is_it && std::ranges::any_of(at->second.keys, is_other)) return true;
+  }
+  return false;
+}
+
+std::uint64_t NameTable::over_of(const UnnamedKind& kind, std::uint64_t count, std::optional<Key> border) const {
+  while (count > 0 && is_in_flight(kind, count - 1, border)) --count;
+  return count;
+}
+
 std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> NameTable::unnamed_of_world(Key border) const {
   std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> calls;
-  const auto is_other = [&](Key key) { return key != border && records_[key].is_in_flight(); };
-  const auto is_in_flight = [&](const ScopedName& kind, std::uint64_t number) {
-    const std::uint32_t channel = std::get<1>(kind);
-    const std::string name = std::get<2>(kind) + "#" + std::to_string(number);
-    for (auto at = names_.lower_bound({0, channel, name}); at != names_.end(); ++at) {
-      const std::string& found = std::get<2>(at->first);
-      if (std::get<0>(at->first) != 0 || std::get<1>(at->first) != channel || !found.starts_with(name)) return false;
-      const bool is_it = found.size() == name.size() || found[name.size()] == '_';
-      if (is_it && std::ranges::any_of(at->second.keys, is_other)) return true;
-    }
-    return false;
-  };
   for (const auto& [kind, count] : unnamed_) {
-    if (std::get<0>(kind) != 0 || is_of_message(std::get<2>(kind))) continue;
-    std::uint64_t over = count;
-    while (over > 0 && is_in_flight(kind, over - 1)) --over;
-    calls.emplace(std::pair(std::get<1>(kind), std::get<2>(kind)), over);
+    if (kind.set != 0 || kind.is_of_message()) continue;
+    calls.emplace(std::pair(kind.channel, kind.kind), over_of(kind, count, border));
   }
   return calls;
 }
 
-void NameTable::reset_unnamed_messages_of_world() {
-  std::erase_if(unnamed_, [](const auto& entry) {
-    return std::get<0>(entry.first) == 0 && is_of_message(std::get<2>(entry.first));
-  });
+void NameTable::renumber_messages(std::uint32_t set, const std::vector<int>& numbers) {
+  const auto now = [&](int rank) {
+    return static_cast<std::size_t>(rank) < numbers.size() ? numbers[static_cast<std::size_t>(rank)] : -1;
+  };
+  std::map<UnnamedKind, std::uint64_t> renumbered;
+  for (const auto& [kind, count] : unnamed_) {
+    if (kind.set != set || !kind.is_of_message()) continue;
+    const int root = now(kind.root), peer = now(kind.peer);
+    if (root < 0 || peer < 0) continue;
+    const bool is_same = root == kind.root && peer == kind.peer;
+    renumbered.emplace(UnnamedKind{set, kind.channel, kind.kind, root, peer},
+                       is_same ? count : over_of(kind, count, std::nullopt));
+  }
+  std::erase_if(unnamed_, [set](const auto& one) { return one.first.set == set && one.first.is_of_message(); });
+  unnamed_.merge(renumbered);
 }
 
 void NameTable::set_unnamed_of_world(const std::map<std::pair<std::uint32_t, std::string>, std::uint64_t>& calls) {

@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -34,6 +35,17 @@ struct NameEntry {
 };
 using ScopedName = std::tuple<std::uint32_t, std::uint32_t, std::string>;  // process set, channel, name
 using NameMap = std::map<ScopedName, NameEntry>;
+
+// Which unnamed calls are counted together: "all_reduce"; of messages those between two ranks, by numbers in the set.
+struct UnnamedKind {
+  std::uint32_t set = 0;
+  std::uint32_t channel = 0;
+  std::string kind;
+  int root = -1;  // of messages, and so is peer
+  int peer = -1;
+  bool is_of_message() const { return root >= 0; }
+  auto operator<=>(const UnnamedKind&) const = default;
+};
 
 struct TensorRecord {           // begins with the members that every submission reads
   NameEntry* name = nullptr;    // in the name map, whose nodes are stable; null: the key is not in use
@@ -81,16 +93,19 @@ class NameTable {
   };
   // Clears the fields that this rank does not read, so that they do not make two specs different. An empty name is
   // replaced by the kind and its counter: "all_reduce#7". The name of a send_recv gets its ranks: "x (0 to 1)". Throws
-  // std::invalid_argument for a name that is too long.
-  Resolved resolve(const TensorSpec& spec, const SetInfo& set);
-  // Calls of this kind that had no name so far.
+  // std::invalid_argument for a name that is too long. lost: the ranks are those of an earlier epoch. Such a message
+  // fails on this rank alone, so it does not count among those of two ranks of now.
+  Resolved resolve(const TensorSpec& spec, const SetInfo& set, bool lost);
+  // Calls of this kind that had no name so far; no messages.
   std::uint64_t& unnamed_calls(const TensorSpec& spec, const std::string& kind);
   // The unnamed calls of the set are numbered from 0 again.
   void reset_unnamed(std::uint32_t set);
   // Of the world, by channel and kind: how many unnamed calls are over, the border's among them. Those in flight are
   // the last ones of a rank. Messages are left out: which pairs of ranks there are differs between ranks.
   std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> unnamed_of_world(Key border) const;
-  void reset_unnamed_messages_of_world();
+  // The ranks of the set have other numbers. numbers: by those until now; -1: lost. Messages in flight that name other
+  // ranks by that are lost, on each of the two ranks that has submitted them, and count on none.
+  void renumber_messages(std::uint32_t set, const std::vector<int>& numbers);
   void set_unnamed_of_world(const std::map<std::pair<std::uint32_t, std::string>, std::uint64_t>& calls);
   // The set was removed: frees its keys that no caller holds, except for those in flight.
   void forget_set(std::uint32_t set);
@@ -125,6 +140,9 @@ class NameTable {
   void free_least_used();
   void free_of_name(NameEntry& name);
   void free(Key key) noexcept;
+  // Of so many unnamed calls of this kind, those that are over. Those in flight are the last ones; `border` is over.
+  std::uint64_t over_of(const UnnamedKind& kind, std::uint64_t count, std::optional<Key> border) const;
+  bool is_in_flight(const UnnamedKind& kind, std::uint64_t number, std::optional<Key> border) const;
 
   const Config& config_;
   std::deque<TensorRecord> records_;  // by key; a deque, so that specs have stable addresses
@@ -133,9 +151,9 @@ class NameTable {
   std::size_t kept_ = 0;              // tensors of which is_kept() is true
   std::size_t next_kept_;             // tensors above which some are freed the next time
   NameMap names_;
-  std::map<ScopedName, std::uint64_t> unnamed_;  // number of unnamed calls of each kind
-  std::vector<Key> declared_;                    // not yet taken by the engine
-  std::vector<Key> undeclared_;                  // freed, and not yet taken by the engine
+  std::map<UnnamedKind, std::uint64_t> unnamed_;  // number of unnamed calls of each kind
+  std::vector<Key> declared_;                     // not yet taken by the engine
+  std::vector<Key> undeclared_;                   // freed, and not yet taken by the engine
 };
 
 }  // namespace horo

@@ -44,8 +44,9 @@ Key TensorTable::declare(const TensorSpec& spec) {
   MutexLock lock(mutex_);
   check_open();
   const SetInfo& set = sets_.find_mine(spec.set);
-  if (!is_lost(spec)) check_spec(spec, set, config_, registry_);
-  const NameTable::Resolved resolved = tensors_.resolve(spec, set);
+  const bool lost = is_lost(spec);
+  if (!lost) check_spec(spec, set, config_, registry_);
+  const NameTable::Resolved resolved = tensors_.resolve(spec, set, lost);
   tensors_.make_room(1);
   const Key key = tensors_.find_or_add(resolved.spec);
   tensors_.declare(key);
@@ -120,7 +121,7 @@ TensorTable::Accepted TensorTable::submit(const TensorSpec& spec, Submission sub
   const SetInfo& set = set_for_submit(spec);
   const bool lost = is_lost(spec);
   if (!lost) check_spec(spec, set, config_, registry_);
-  const NameTable::Resolved resolved = tensors_.resolve(spec, set);
+  const NameTable::Resolved resolved = tensors_.resolve(spec, set, lost);
   if (!lost) check_submission(resolved.spec, set, submission);
   check_not_in_flight(resolved.spec);
   tensors_.make_room(1);
@@ -169,7 +170,7 @@ void TensorTable::check_unit(const std::string& unit, std::vector<TensorSpec>& s
         spec.kind == CollectiveKind::kBarrier)
       throw std::invalid_argument(subject_of(spec, set) + ": in a unit are tensors of one process set, of which all " +
                                   "members have a part: unit '" + unit + "'");
-    spec = tensors_.resolve(spec, set).spec;
+    spec = tensors_.resolve(spec, set, lost).spec;
     if (!lost) check_submission(spec, set, submissions[i]);
     check_not_in_flight(spec);
     if (!names.insert(spec.name).second)
@@ -182,9 +183,10 @@ TensorTable::Accepted TensorTable::request(TensorSpec spec) {
   check_open();
   spec.once = true;
   sets_.complete_request(spec);
-  if (!is_lost(spec)) sets_.check_request(spec);
+  const bool lost = is_lost(spec);
+  if (!lost) sets_.check_request(spec);
   if (spec.kind != CollectiveKind::kJoin) set_for_submit(spec);
-  const NameTable::Resolved resolved = tensors_.resolve(spec, sets_.find(spec.set));
+  const NameTable::Resolved resolved = tensors_.resolve(spec, sets_.find(spec.set), lost);
   check_not_in_flight(resolved.spec);
   tensors_.make_room(1);
   const Key key = tensors_.find_or_add(resolved.spec);

@@ -155,9 +155,11 @@ std::vector<Item> TensorTable::begin_epoch(const RankChange& change, const Work*
   config_.rank = change.rank;
   config_.size = change.size;
   epoch_ = change.epoch;
-  sets_.begin_epoch(unseen_.emplace_back(change));
-  if (change.has_joined) tensors_.reset_unnamed_messages_of_world();
-  std::vector<Item> over = report_again(border, &unseen_.back());
+  RankChange& now = unseen_.emplace_back(change);
+  sets_.begin_epoch(now);
+  tensors_.renumber_messages(0, now.rank_of);
+  for (const auto& [set, numbers] : now.in_sets) tensors_.renumber_messages(set, numbers);
+  std::vector<Item> over = report_again(border, &now);
   for (const Item& item : over) {
     if (item.spec->once) tensors_.skip(item.submission.key);
     retire_one(item);

@@ -1,5 +1,6 @@
 """run: calls a function again when ranks are lost or have joined."""
 
+import contextlib
 import functools
 import os
 
@@ -72,7 +73,8 @@ def _run(train, reset, state, before):
             if has_changed:
                 reset()
                 state.on_reset()
-            if not is_synced and not _sync(state):
+            is_synced = is_synced or _sync(state)
+            if not is_synced:
                 has_changed = True
                 continue
             if has_joined:
@@ -80,7 +82,7 @@ def _run(train, reset, state, before):
                 _default.session().synced("the state of rank 0 by State.sync()")
             return train()
         except HostsUpdatedInterrupt as interrupt:
-            has_changed, is_synced = True, interrupt.skip_sync
+            has_changed, is_synced = True, is_synced and interrupt.skip_sync  # reset callbacks may raise it, too
         except PeerLost as error:
             if not state.goes_back(error):
                 raise
@@ -91,12 +93,27 @@ def _run(train, reset, state, before):
 def _sync(state):
     """Gives all ranks the state of rank 0, and saves it. False if ranks were lost meanwhile, rank 0 perhaps between two
     parts of its state: all ranks have their own state again then."""
-    state.sync()
+    with _unsaved(state):
+        state.sync()
     if state._ask(START):
         state.restore()
         return False
     state.save()
     return True
+
+
+@contextlib.contextmanager
+def _unsaved(state):
+    """save() has no effect: sync() of a user's State or handler may call it, as Horovod's do, when it has parts of the
+    states of two ranks."""
+    kept = [vars(one) for one in (state, *getattr(state, "_handlers", {}).values()) if "save" not in vars(one)]
+    for names in kept:
+        names["save"] = lambda: None
+    try:
+        yield
+    finally:
+        for names in kept:
+            del names["save"]
 
 
 def _limit():
