@@ -15,6 +15,7 @@ LeaderTables::LeaderTables(const CoordinatorConfig& config, SetTable known_sets)
 
 RankSet LeaderTables::needs(const TensorSpec& spec) const {
   if (spec.by_members) return needs_of_members(spec);
+  if (spec.kind == CollectiveKind::kRemoveSet) return needs_of_removal(spec);
   const KnownSet& set = *sets.find(spec.set);
   if (spec.kind != CollectiveKind::kSendRecv) return set.members;
   RankSet ends(size);
@@ -26,6 +27,13 @@ RankSet LeaderTables::needs(const TensorSpec& spec) const {
     ends.insert(set.ranks[static_cast<std::size_t>(end)]);
   }
   return ends;
+}
+
+// The removal of a set that does not exist fails on all ranks.
+RankSet LeaderTables::needs_of_removal(const TensorSpec& spec) const {
+  const std::int64_t number = spec.shape.front();
+  const bool exists = number > 0 && number < sets.next();
+  return exists ? sets.ranks_that_know(static_cast<std::uint32_t>(number)) : members(0);
 }
 
 RankSet LeaderTables::needs_of_members(const TensorSpec& spec) const {

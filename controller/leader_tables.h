@@ -25,7 +25,8 @@ struct LeaderTables {
   std::string of_set(std::uint32_t set) const { return of_set_text(set, sets.find(set)->name); }
 
   // The ranks that must report a tensor with this spec: the members of its set; of a send_recv, its two ranks; of the
-  // begin or end of a set of members, these. Throws ProtocolError for ranks or sets that do not exist.
+  // end of a set, the ranks that know it; of the begin or end of a set of members, these. Throws ProtocolError for
+  // ranks or sets that do not exist.
   RankSet needs(const TensorSpec& spec) const;
   // The ranks of `needs` that have left and are neither in `ready` nor joined in the set, in the order in which they
   // left.
@@ -43,6 +44,7 @@ struct LeaderTables {
   std::vector<int> left_order;  // the ranks of `left`, the first to leave first
 
  private:
+  RankSet needs_of_removal(const TensorSpec& spec) const;
   RankSet needs_of_members(const TensorSpec& spec) const;
 };
 

@@ -23,7 +23,7 @@ void Member::apply(const DefineSet& item, Actions& actions) {
 
 // This rank has part in the begin and the end of the set.
 bool Member::has_submitted(std::uint32_t set) const {
-  return !sets_.find(set)->by_members || is_member(set);
+  return sets_.find(set)->by_members ? is_member(set) : sets_.knows(config_.rank, set);
 }
 
 void Member::apply(const EndSet& item, Actions& actions) {

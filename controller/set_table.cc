@@ -6,13 +6,23 @@
 
 namespace horo {
 
-SetTable::SetTable(int size) : size_(size) {
+FirstSets in_next_epoch(const FirstSets& first, int size, const std::vector<int>& rank_of, std::uint32_t next) {
+  FirstSets later(static_cast<std::size_t>(size), next);
+  for (std::size_t rank = 0; rank < first.size(); ++rank) {
+    if (rank_of[rank] >= 0) later[static_cast<std::size_t>(rank_of[rank])] = first[rank];
+  }
+  return later;
+}
+
+SetTable::SetTable(int size) : size_(size), first_(static_cast<std::size_t>(size)) {
   std::vector<int> world(static_cast<std::size_t>(size));
   std::iota(world.begin(), world.end(), 0);
   add("", std::move(world));
 }
 
-SetTable::SetTable(int size, std::uint32_t next, const std::map<std::uint32_t, KnownSet>& sets) : SetTable(size) {
+SetTable::SetTable(FirstSets first, std::uint32_t next, const std::map<std::uint32_t, KnownSet>& sets)
+    : SetTable(static_cast<int>(first.size())) {
+  first_ = std::move(first);
   sets_.insert(sets.begin(), sets.end());
   next_ = next;
 }
@@ -30,6 +40,7 @@ SetTable SetTable::in_next_epoch(int size, const std::vector<int>& rank_of) cons
     next.sets_.emplace(number, KnownSet{set.name, std::move(ranks), std::move(members), set.shrinks, set.by_members});
   }
   next.next_ = next_;
+  next.first_ = horo::in_next_epoch(first_, size, rank_of, next_);
   return next;
 }
 
@@ -53,6 +64,14 @@ std::optional<std::uint32_t> SetTable::find_of_members(const std::string& name) 
   const auto is_it = [&](const auto& entry) { return entry.second.by_members && entry.second.name == name; };
   const auto found = std::find_if(sets_.begin(), sets_.end(), is_it);
   return found == sets_.end() ? std::nullopt : std::optional(found->first);
+}
+
+RankSet SetTable::ranks_that_know(std::uint32_t set) const {
+  RankSet ranks(size_);
+  for (int rank = 0; rank < size_; ++rank) {
+    if (knows(rank, set)) ranks.insert(rank);
+  }
+  return ranks;
 }
 
 std::string set_text(std::uint32_t set, const std::string& name) {

@@ -11,6 +11,13 @@
 
 namespace horo {
 
+// By rank: the first process set that it knows. A rank that has joined a running job knows those that were added since,
+// and takes no part in the end of others.
+using FirstSets = std::vector<std::uint32_t>;
+// Those of the next epoch, a world of `size` ranks. rank_of: by rank of this epoch, the rank in the next one, or -1:
+// lost. next: the number of the next set.
+FirstSets in_next_epoch(const FirstSets& first, int size, const std::vector<int>& rank_of, std::uint32_t next);
+
 struct KnownSet {
   std::string name;         // given by the user; may be empty
   std::vector<int> ranks;   // world ranks, ascending
@@ -22,12 +29,12 @@ struct KnownSet {
 class SetTable {
  public:
   explicit SetTable(int size);
-  // The sets of the next epoch, a world of `size` ranks. rank_of: by rank of this epoch, the rank in the next one, or
-  // -1: lost. A set that has lost a member goes on with the others if it shrinks; else it is removed.
+  // The sets of the next epoch, as in_next_epoch() above. A set that has lost a member goes on with the others if it
+  // shrinks; else it is removed.
   SetTable in_next_epoch(int size, const std::vector<int>& rank_of) const;
 
-  // The sets that a rank which joins a world of `size` ranks finds there, by number, but for the world.
-  SetTable(int size, std::uint32_t next, const std::map<std::uint32_t, KnownSet>& sets);
+  // The sets that a rank which joins finds there, by number, but for the world.
+  SetTable(FirstSets first, std::uint32_t next, const std::map<std::uint32_t, KnownSet>& sets);
 
   std::uint32_t next() const { return next_; }  // number of the next set
   void add(std::string name, std::vector<int> ranks, bool shrinks = false, bool by_members = false);
@@ -41,9 +48,12 @@ class SetTable {
   // The set of this name that its members have added.
   std::optional<std::uint32_t> find_of_members(const std::string& name) const;
   const std::map<std::uint32_t, KnownSet>& all() const { return sets_; }
+  bool knows(int rank, std::uint32_t set) const { return first_[static_cast<std::size_t>(rank)] <= set; }
+  RankSet ranks_that_know(std::uint32_t set) const;
 
  private:
   int size_;
+  FirstSets first_;
   std::uint32_t next_ = 0;
   std::map<std::uint32_t, KnownSet> sets_;
 };

@@ -148,8 +148,10 @@ std::string warning_text(const std::vector<StallGroup>& groups, const std::vecto
   return text;
 }
 
+// In an elastic job the name of a removal has the number of its set.
 std::string stall_head(const TensorSpec& spec, const std::string& of_set) {
-  const bool unnamed = spec.once && !spec.by_members;
+  const bool has_number_of_set = spec.kind == CollectiveKind::kRemoveSet && spec.name.find('#') == std::string::npos;
+  const bool unnamed = spec.once && !spec.by_members && !has_number_of_set;
   const char* order = unnamed ? " (a call without a name; such calls are matched by their order)" : "";
   return describe(spec) + " of tensor '" + spec.name + "'" + of_set + order;
 }

@@ -123,6 +123,7 @@ class Session {
   // remove_set ends when nothing of the set is in flight on this rank. An empty name becomes "process set <number>".
   // shrinks: in an elastic job the set goes on with the members that are left, as the world does; without it, a set
   // that has lost a member fails each use with PeerLost. It is the same on all ranks; no effect in a static job.
+  // A rank that has joined after a set was added does not remove it.
   std::shared_ptr<Work> add_set(const std::vector<int>& ranks, const std::string& name = "", bool shrinks = false);
   // The same, called by the members of the set alone, this rank among them. They find each other by the name, which
   // differs from the names of all such sets that exist; so they may add several sets in any order, and sets of the same

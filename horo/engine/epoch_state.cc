@@ -44,7 +44,7 @@ SetTable sets_in(const JoinState& state, const Membership& membership) {
     const std::string name = set.name == set_text(number, "") ? "" : set.name;
     sets.emplace(number, KnownSet{name, std::move(ranks), std::move(members), set.shrinks, set.by_members});
   }
-  return {membership.size(), state.last_set + 1, sets};
+  return {first_sets_of(state, membership.members), state.last_set + 1, sets};
 }
 
 }  // namespace

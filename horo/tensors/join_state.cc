@@ -44,6 +44,11 @@ std::vector<std::byte> encode(const JoinState& state) {
     out.u32(static_cast<std::uint32_t>(set.members.size()));
     for (const std::uint32_t member : set.members) out.u32(member);
   }
+  out.u32(static_cast<std::uint32_t>(state.first_sets.size()));
+  for (const auto& [member, first] : state.first_sets) {
+    out.u32(member);
+    out.u32(first);
+  }
   out.u32(static_cast<std::uint32_t>(state.unnamed.size()));
   for (const auto& [kind, count] : state.unnamed) {
     out.u32(kind.first);
@@ -64,6 +69,13 @@ JoinState decode_join_state(std::span<const std::byte> bytes) {
     expect(state.sets.empty() || state.sets.rbegin()->first < number, "process sets are not ascending");
     state.sets.emplace_hint(state.sets.end(), number, read_set(in));
   }
+  const std::uint32_t members = in.count(8);
+  for (std::uint32_t i = 0; i < members; ++i) {
+    const std::uint32_t member = in.u32(), first = in.u32();
+    expect(first <= state.last_set + std::uint64_t{1}, "the first process set of a rank");
+    expect(state.first_sets.empty() || state.first_sets.rbegin()->first < member, "ranks are not ascending");
+    state.first_sets.emplace_hint(state.first_sets.end(), member, first);
+  }
   const std::uint32_t kinds = in.count(16);
   for (std::uint32_t i = 0; i < kinds; ++i) {
     const std::uint32_t channel = in.u32();
@@ -83,6 +95,15 @@ std::vector<int> ranks_of(const JoinState::Set& set, std::span<const std::uint32
   }
   if (!set.shrinks && ranks.size() < set.members.size()) ranks.clear();
   return ranks;
+}
+
+std::vector<std::uint32_t> first_sets_of(const JoinState& state, std::span<const std::uint32_t> members) {
+  std::vector<std::uint32_t> first;
+  for (const std::uint32_t id : members) {
+    const auto found = state.first_sets.find(id);
+    first.push_back(found == state.first_sets.end() ? state.last_set + 1 : found->second);
+  }
+  return first;
 }
 
 }  // namespace horo

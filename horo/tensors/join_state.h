@@ -21,6 +21,8 @@ struct JoinState {
   };
   std::map<std::uint32_t, Set> sets;  // the process sets but the world, by number
   std::uint32_t last_set = 0;         // highest number of a process set so far
+  // By the MemberIds of the ranks that are there: the first set that each of them knows.
+  std::map<std::uint32_t, std::uint32_t> first_sets;
   // Unnamed calls of the world that are released, by channel and kind: the next call of a rank has this number.
   std::map<std::pair<std::uint32_t, std::string>, std::uint64_t> unnamed;
   bool operator==(const JoinState&) const = default;
@@ -33,5 +35,7 @@ JoinState decode_join_state(std::span<const std::byte> bytes);
 // The set among the members of the next epoch: their ranks, ascending. Empty: it has lost a member, and does not
 // shrink.
 std::vector<int> ranks_of(const JoinState::Set& set, std::span<const std::uint32_t> members);
+// The same for the first set that each rank knows. A rank that joins knows none of these sets.
+std::vector<std::uint32_t> first_sets_of(const JoinState& state, std::span<const std::uint32_t> members);
 
 }  // namespace horo

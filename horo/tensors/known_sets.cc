@@ -36,7 +36,11 @@ std::string describe(const SetInfo& set) {
 }
 
 KnownSets::KnownSets(const Config& config)
-    : rank_(config.rank), world_size_(config.size), most_(config.max_process_sets), is_elastic_(config.min_np > 0) {
+    : rank_(config.rank),
+      world_size_(config.size),
+      most_(config.max_process_sets),
+      is_elastic_(config.min_np > 0),
+      first_sets_(static_cast<std::size_t>(config.size)) {
   sets_.emplace(0, whole_world());
 }
 
@@ -107,6 +111,7 @@ void KnownSets::begin_epoch(RankChange& change) {
     ++entry;
   }
   sets_[0] = whole_world();
+  first_sets_ = in_next_epoch(first_sets_, world_size_, change.rank_of, last_ + 1);
 }
 
 void KnownSets::join(int rank, const JoinState& state, std::span<const std::uint32_t> members) {
@@ -114,6 +119,7 @@ void KnownSets::join(int rank, const JoinState& state, std::span<const std::uint
   world_size_ = static_cast<int>(members.size());
   sets_ = {{0, whole_world()}};
   last_ = state.last_set;
+  first_sets_ = first_sets_of(state, members);
   for (const auto& [number, set] : state.sets) {
     std::vector<int> ranks = ranks_of(set, members);
     if (ranks.empty()) continue;
@@ -126,6 +132,8 @@ void KnownSets::join(int rank, const JoinState& state, std::span<const std::uint
 JoinState KnownSets::for_joiners(std::span<const std::uint32_t> members) const {
   JoinState state;
   state.last_set = last_;
+  const std::size_t size = std::min(members.size(), first_sets_.size());
+  for (std::size_t rank = 0; rank < size; ++rank) state.first_sets[members[rank]] = first_sets_[rank];
   for (const auto& [number, set] : sets_) {
     if (number == 0) continue;
     JoinState::Set& one = state.sets[number];
@@ -143,7 +151,7 @@ void KnownSets::check_new(const std::string& name, const std::vector<std::int64_
   check_ranks(what, ranks);
   std::size_t sets = requested_.size();
   for (const auto& [number, set] : sets_) {
-    if (set.by_members) continue;
+    if (set.by_members || !knows(number)) continue;
     if (!is_elastic_ && same(set.ranks, ranks)) refuse(what + describe(set) + " has the same ranks: " + list_of(ranks));
     if (number != 0 && !name.empty() && set.name == name) refuse(what + describe(set) + " has that name already");
     if (number != 0) ++sets;
@@ -185,6 +193,8 @@ void KnownSets::complete_request(TensorSpec& spec) const {
     const SetInfo& set = find(static_cast<std::uint32_t>(spec.shape.front()));
     spec.by_members = set.by_members;
     if (set.by_members) spec.set_name = set.name;
+    // Ranks that have joined have made fewer of these calls, which their numbers would tell.
+    if (is_elastic_) spec.name = std::string(name_of(spec.kind)) + "(" + std::to_string(set.number) + ")";
   }
   if (!spec.by_members) return;
   spec.channel = kMembersChannel;
@@ -199,6 +209,10 @@ void KnownSets::check_request(const TensorSpec& spec) const {
     const auto number = static_cast<std::uint32_t>(spec.shape.front());
     const SetInfo& set = spec.by_members ? find_mine(number) : find(number);
     if (number == 0) refuse("remove_set: 0 is the world, which stays");
+    if (!set.by_members && !knows(number)) {
+      refuse("remove_set: rank " + std::to_string(rank_) + " has joined after " + describe(set) +
+             " was made; the ranks that were there at that time remove it");
+    }
     if (leaving_.contains(number)) refuse("remove_set: " + describe(set) + " is being removed already");
   }
   if (spec.kind == CollectiveKind::kJoin && has_joined(find_mine(spec.set).number)) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "controller/set_table.h"
 #include "horo/base/config.h"
 #include "horo/base/failure.h"
 #include "horo/base/tensor_spec.h"
@@ -69,9 +70,10 @@ class KnownSets {
   // Fills in what members match a request of theirs by.
   void complete_request(TensorSpec& spec) const;
   // Throws std::invalid_argument for an invalid request: no ranks, ranks out of range, the ranks or the name of another
-  // set, too many sets, no such set, or the same request in flight. In an elastic job the leader compares the ranks
-  // with those of other sets: ranks make a call in different epochs, in which these sets may differ. Of sets of
-  // members, ranks know different ones at a call, so the leader counts them and compares their names.
+  // set, too many sets, no such set, the same request in flight, or the end of a set that this rank does not know. In
+  // an elastic job the leader compares the ranks with those of other sets: ranks make a call in different epochs, in
+  // which these sets may differ. Of sets of members, ranks know different ones at a call, so the leader counts them and
+  // compares their names.
   void check_request(const TensorSpec& spec) const;
   void add_request(const TensorSpec& spec);
   void end_request(const TensorSpec& spec);
@@ -85,12 +87,14 @@ class KnownSets {
   void check_of_members(const std::string& name, const std::vector<std::int64_t>& ranks) const;
   void place(SetInfo& set) const;
   SetInfo whole_world() const;
+  bool knows(std::uint32_t set) const { return first_sets_[static_cast<std::size_t>(rank_)] <= set; }
 
   int rank_;
   int world_size_;
   const std::size_t most_;
   const bool is_elastic_;
   std::map<std::uint32_t, SetInfo> sets_;
+  FirstSets first_sets_;
   std::uint32_t last_ = 0;                         // highest number so far
   std::set<std::vector<std::int64_t>> requested_;  // ranks of sets that are being added
   std::set<std::uint32_t> leaving_;                // sets that are being removed

@@ -85,6 +85,31 @@ TEST(LeaderTables, AJoinedRankIsNeitherMissingNorLeftWithout) {
   EXPECT_THAT(tables.left_without(entry.needs, entry.ready, 0), ElementsAre(2));
 }
 
+// Rank 1 of three is lost, and one joins; then rank 0 is lost, and one joins with a lower number than the other.
+TEST(LeaderTables, TheRanksThatKnowASetRemoveIt) {
+  SetTable first(3);
+  first.add("old", {0, 2});
+  SetTable second = first.in_next_epoch(3, {0, -1, 1});
+  second.add("new", {1, 2});
+  const SetTable third = second.in_next_epoch(3, {-1, 0, 2});
+  CoordinatorConfig config;
+  config.size = 3;
+  const auto needs = [&](const SetTable& sets, std::int64_t set) {
+    TensorSpec spec;
+    spec.kind = CollectiveKind::kRemoveSet;
+    spec.shape = {set};
+    return LeaderTables(config, sets).needs(spec).ranks();
+  };
+  EXPECT_THAT(needs(first, 1), ElementsAre(0, 1, 2));
+  EXPECT_THAT(needs(second, 1), ElementsAre(0, 1));
+  EXPECT_THAT(needs(second, 2), ElementsAre(0, 1, 2));
+  EXPECT_THAT(needs(third, 1), ElementsAre(0)) << "it has lost a member, and is gone";
+  EXPECT_THAT(needs(third, 2), ElementsAre(0, 2));
+  for (const std::int64_t none : {-1, 0, 3, 7}) EXPECT_THAT(needs(third, none), ElementsAre(0, 1, 2)) << none;
+  EXPECT_TRUE(third.knows(1, 3));
+  EXPECT_FALSE(third.knows(1, 2));
+}
+
 // One released instance of a tensor in a world of one rank.
 void release(LeaderTables& tables, StepPlans& plans, const std::string& name) {
   const VersionRef ref = tables.tensors.find_or_add(gradient(name));

@@ -28,6 +28,10 @@ TEST(StallTexts, AnErrorOfAnUnnamedCallExplainsTheMatchingByOrder) {
   spec.once = true;
   EXPECT_THAT(stall_head(spec),
               HasSubstr("'all_reduce#7' (a call without a name; such calls are matched by their order"));
+  spec.kind = CollectiveKind::kRemoveSet;
+  spec.name = "remove_process_set(3)";
+  spec.shape = {3};
+  EXPECT_EQ(stall_head(spec), "remove_process_set [3] of tensor 'remove_process_set(3)'");
 }
 
 TEST(StallTexts, AWarningIsOneLineForAnyNumberOfTensors) {

@@ -28,6 +28,11 @@ def test_a_state_whose_sync_saves_has_no_parts_of_two_ranks_when_the_first_one_d
     check(SCRIPTS / "killed_in_sync.py", "by_hand", "0:sync:0:8:after")
 
 
+def test_sets_are_made_anew_at_the_top_of_the_function_when_ranks_have_joined():
+    deaths = ("1:sync:0:1:before", "0:sync:1:1:after", "2:sync:2:1:before")
+    check(SCRIPTS / "killed_in_sync.py", "sets_at_top", *deaths)
+
+
 @pytest.mark.parametrize("style, deaths", [("horovod", "1:1:reductions 0:5:roots"), ("state", "2:0:reductions")])
 def test_calls_of_all_kinds_have_the_results_of_the_ranks_there_are(style, deaths):
     check(PROGRAMS / "elastic_every_call.py", style, *deaths.split())

@@ -18,7 +18,10 @@ def job(script, victim=1, step=5, joins=1, code=0, env=()):
     return run(words, code, env)
 
 
-@pytest.mark.parametrize("script", ["gan", "nested", "breaks", "metrics", "accumulates", "wrapped_later", "rescales"])
+SCRIPTS = "gan nested breaks metrics accumulates wrapped_later rescales sets_in_steps".split()
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_all_ranks_have_equal_bits_when_a_rank_has_joined(script):
     output, errors = job(script, victim={"nested": 0}.get(script, 1))
     ends = re.findall(r"^\[(\d)\] end (.*)$", output, re.MULTILINE)

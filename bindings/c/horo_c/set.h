@@ -30,8 +30,8 @@ HORO_API int64_t horo_add_set(horo_session* session, const int32_t* ranks, size_
 enum { HORO_SET_SHRINKS = 1, HORO_SET_BY_MEMBERS = 2 };
 HORO_API int64_t horo_add_set_with(horo_session* session, const int32_t* ranks, size_t count, const char* name,
                                    uint32_t flags);
-/* Removes the set; the ranks that added it make the same call. Pending submissions of the set fail, and the work ends
- * when no work of the set is in flight on this rank. */
+/* Removes the set; the ranks that had to add it make the same call, not those that have joined since. Pending
+ * submissions of the set fail, and the work ends when no work of the set is in flight on this rank. */
 HORO_API int64_t horo_remove_set(horo_session* session, uint32_t set);
 HORO_API int32_t horo_get_set(horo_session* session, uint32_t set, horo_set_info* info);
 /* Announces that this rank has no more data in this set. Returns a work that ends when all members have joined. Until
