@@ -12,6 +12,7 @@ constexpr std::size_t kMaxTextBytes = 1 << 20;
 constexpr std::uint8_t kHasName = 1;
 constexpr std::uint8_t kHasId = 2;
 constexpr std::uint8_t kReportsDone = 0x80;  // added to the kind of a release
+constexpr std::uint8_t kHasLast = 0x40;      // the same; LastReady follows the item
 
 enum class ItemKind : std::uint8_t {
   kReleaseTensors = 0,
@@ -70,14 +71,23 @@ std::vector<TensorRef> read_refs(ByteReader& in, const CoordinatorConfig& config
 struct ItemWriter {
   ByteWriter& out;
 
-  void kind(ItemKind kind, bool reports_done = false) const {
-    out.u8(static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | (reports_done ? kReportsDone : 0)));
+  void kind(ItemKind kind) const { out.u8(static_cast<std::uint8_t>(kind)); }
+  template <class Item>
+  void kind_of_release(ItemKind kind, const Item& item) const {
+    const unsigned flags = (item.reports_done ? kReportsDone : 0U) | (item.last.rank >= 0 ? kHasLast : 0U);
+    out.u8(static_cast<std::uint8_t>(static_cast<unsigned>(kind) | flags));
+  }
+  void last(const LastReady& last) const {
+    if (last.rank < 0) return;
+    out.varint(static_cast<std::uint64_t>(last.rank));
+    out.varint(last.hold_us);
   }
   void operator()(const ReleaseTensors& item) const {
-    kind(item.ranks.empty() ? ItemKind::kReleaseTensors : ItemKind::kReleaseToRanks, item.reports_done);
+    kind_of_release(item.ranks.empty() ? ItemKind::kReleaseTensors : ItemKind::kReleaseToRanks, item);
     write_refs(out, item.tensors);
     write_list(out, item.absent_ranks);
     if (!item.ranks.empty()) write_list(out, item.ranks);
+    last(item.last);
   }
   void operator()(const SkipTensors& item) const {
     kind(item.ranks.empty() ? ItemKind::kSkipTensors : ItemKind::kSkipToRanks);
@@ -85,13 +95,14 @@ struct ItemWriter {
     if (!item.ranks.empty()) write_list(out, item.ranks);
   }
   void operator()(const ReleasePlan& item) const {
-    kind(ItemKind::kReleasePlan, item.reports_done);
+    kind_of_release(ItemKind::kReleasePlan, item);
     out.u32(item.plan);
     out.u32(static_cast<std::uint32_t>(item.exceptions.size()));
     for (const SlotAbsence& absence : item.exceptions) {
       out.u32(absence.slot);
       write_list(out, absence.ranks);
     }
+    last(item.last);
   }
   void operator()(const DefinePlan& item) const {
     kind(ItemKind::kDefinePlan);
@@ -224,6 +235,12 @@ ForgetTensors read_forget_tensors(ByteReader& in, const CoordinatorConfig& confi
   return item;
 }
 
+LastReady read_last(ByteReader& in, const CoordinatorConfig& config) {
+  const std::uint64_t rank = in.varint();
+  if (rank >= static_cast<std::uint64_t>(config.size)) throw ProtocolError("a last rank that does not exist");
+  return {static_cast<int>(rank), in.varint()};
+}
+
 DownItem read_plain_item(ByteReader& in, ItemKind kind, const CoordinatorConfig& config) {
   switch (kind) {
     case ItemKind::kReleaseTensors:
@@ -266,14 +283,19 @@ void write_item(ByteWriter& out, const DownItem& item) {
 
 DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
   const std::uint8_t kind = in.u8();
-  DownItem item = read_plain_item(in, static_cast<ItemKind>(kind & ~kReportsDone), config);
-  if ((kind & kReportsDone) == 0) return item;
+  const auto flags = static_cast<std::uint8_t>(kind & (kReportsDone | kHasLast));
+  DownItem item = read_plain_item(in, static_cast<ItemKind>(kind ^ flags), config);
+  if (flags == 0) return item;
+  const auto read_flags = [&](auto& release) {
+    release.reports_done = (flags & kReportsDone) != 0;
+    if ((flags & kHasLast) != 0) release.last = read_last(in, config);
+  };
   if (auto* release = std::get_if<ReleaseTensors>(&item)) {
-    release->reports_done = true;
+    read_flags(*release);
   } else if (auto* plan = std::get_if<ReleasePlan>(&item)) {
-    plan->reports_done = true;
+    read_flags(*plan);
   } else {
-    throw ProtocolError("an item that is no release and must report its end");
+    throw ProtocolError("an item that is no release and must report its end, or has a last rank");
   }
   return item;
 }

@@ -8,13 +8,30 @@
 #include "controller/list_wire.h"
 #include "controller/round_wire.h"
 #include "controller/spec_wire.h"
+#include "horo/base/error.h"
 #include "horo/base/wire.h"
 
 namespace horo {
+namespace {
+
+std::chrono::nanoseconds since_start(TimePoint time) {
+  return time.time_since_epoch();
+}
+
+TimePoint read_time(ByteReader& in) {
+  const std::uint64_t nanoseconds = in.u64();
+  if (nanoseconds == 0 || nanoseconds > static_cast<std::uint64_t>(INT64_MAX)) {
+    throw ProtocolError("a time that no clock has");
+  }
+  return TimePoint{} + std::chrono::nanoseconds(static_cast<std::int64_t>(nanoseconds));
+}
+
+}  // namespace
 
 std::vector<std::byte> encode(UpMessage message) {
   ByteWriter out;
   out.u64(message.applied);
+  out.varint(message.age_us);
   write_ids(out, message.active);
   out.u32(static_cast<std::uint32_t>(message.requests.size()));
   for (const Request& request : message.requests) {
@@ -53,6 +70,7 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
   ByteReader in(bytes);
   UpMessage message;
   message.applied = in.u64();
+  message.age_us = in.varint();
   message.active = read_ids(in, plan_limit(config));
   const std::uint32_t requests = in.count(kLeastRequestBytes);
   message.requests.reserve(requests);
@@ -87,6 +105,7 @@ std::vector<std::byte> encode(const DownMessage& message) {
   ByteWriter out;
   out.u32(static_cast<std::uint32_t>(message.items.size()));
   for (const DownItem& item : message.items) write_item(out, item);
+  if (message.sent > TimePoint{}) out.u64(static_cast<std::uint64_t>(since_start(message.sent).count()));
   return out.take();
 }
 
@@ -95,6 +114,7 @@ DownMessage decode_down(std::span<const std::byte> bytes, const CoordinatorConfi
   DownMessage message;
   const std::uint32_t items = in.count(kLeastItemBytes);
   for (std::uint32_t i = 0; i < items; ++i) message.items.emplace_back(read_item(in, config));
+  if (in.left() > 0) message.sent = read_time(in);
   in.expect_end();
   return message;
 }

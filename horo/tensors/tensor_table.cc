@@ -224,6 +224,7 @@ TensorTable::Accepted TensorTable::accept(std::span<const Submission> submission
     undo(submissions, begun);
     throw;
   }
+  queue_.stamp(mark, &Clock::now);
   const std::vector<FilledPlan>& plans = queue_.batch().plans;
   for (std::size_t i = mark.plans; i < plans.size(); ++i) plans_.commit(plans[i].plan);
   const auto is_message = [](const auto& work) { return work->is_message(); };
@@ -273,7 +274,9 @@ bool TensorTable::step_end(std::uint32_t set) {
   MutexLock lock(mutex_);
   check_open();
   sets_.find_mine(set);
+  const SubmissionQueue::Mark mark = queue_.mark();
   plans_.end_step(set, queue_.batch());
+  queue_.stamp(mark, &Clock::now);
   request_flush();
   return queue_.needs_wake();
 }
