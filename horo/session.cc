@@ -15,12 +15,11 @@
 #include "horo/engine/engine.h"
 #include "horo/engine/startup_agreement.h"
 #include "horo/session_links.h"
+#include "horo/session_memory.h"
 #include "horo/tensors/requests.h"
 
 namespace horo {
 namespace {
-
-constexpr std::size_t kMostBytes = std::size_t{1} << 48;  // more than any machine has
 
 // Plans that are not prepacked are packed at their release, so a failure (memory) has no effect.
 void prepack_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
@@ -307,28 +306,13 @@ void Session::fail_round(std::uint32_t set, std::uint64_t stream, const std::str
   if (tensor_table_->fail_round({{set, stream}, reason})) engine_->wake();
 }
 
-// The memory is not freed in a forked child, where it may not be mapped.
 Allocation Session::allocate(std::uint32_t set, std::size_t bytes) {
   check_process();
   tensor_table_->check_member(set);
   const auto group = engine_->group(set);
   if (!group) tensor_table_->check_member(set);  // the reason, if the session has ended
   if (!group) throw ShutDown("process set " + std::to_string(set) + " ended while memory for it was asked for");
-  const std::string rank = "rank " + std::to_string(config_.rank) + ": ";
-  if (bytes > kMostBytes) {
-    throw std::invalid_argument(rank + std::to_string(bytes) + " bytes of memory; expected at most " +
-                                std::to_string(kMostBytes));
-  }
-  try {
-    Allocation memory = group->allocate(bytes);
-    std::function<void(std::byte*)> give_back = [free = memory.data.get_deleter(), made = generation_](auto* data) {
-      if (fork_generation() == made) free(data);
-    };
-    memory.data.get_deleter().swap(give_back);
-    return memory;
-  } catch (const std::bad_alloc&) {
-    throw std::runtime_error(rank + "out of memory: there are no " + std::to_string(bytes) + " bytes for a bucket");
-  }
+  return allocate_for(*group, config_.rank, bytes);
 }
 
 std::vector<BucketPlace> Session::places(std::span<const std::shared_ptr<Work>> works) const {
