@@ -30,6 +30,11 @@ void prepack_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
   }
 }
 
+template <class... Owners>
+void leak(Owners&... owners) {
+  (static_cast<void>(owners.release()), ...);
+}
+
 const std::string& checked(const std::string& terms) {
   if (terms.size() <= kMaxTerms) return terms;
   throw std::invalid_argument("the terms of ranks that join and the settings have " + std::to_string(terms.size()) +
@@ -57,13 +62,16 @@ Session::Session(const Config& config, const Config& started_as, const FirstLink
       generation_(fork_generation()),
       pid_(::getpid()),
       timeline_(timeline_for(config)),
+      step_file_(step_file_for(config)),
+      steps_(steps_for(config, step_file_.get())),
       devices_(std::make_unique<CudaDevices>(config_)),
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_, timeline_.get())),
       callers_(std::make_unique<Callers>()),
-      engine_(std::make_unique<Engine>(config, Engine::Start{first, std::move(reconnect), terms},
-                                       EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_})),
-      waits_(config_, {*tensor_table_, *callers_, *timeline_, *engine_}) {
+      engine_(std::make_unique<Engine>(
+          config, Engine::Start{first, std::move(reconnect), terms},
+          EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_, steps_->jobs()})),
+      waits_(config_, {*tensor_table_, *callers_, *timeline_, *engine_, *steps_}) {
   if (!config.joins) set_check_context(config.rank, config.size, kFirstEpoch);  // else the engine knows its epoch
   set_log_rank(started_as.rank);
 }
@@ -74,12 +82,7 @@ Session::~Session() {
     shutdown(true);
     return;
   }
-  [[maybe_unused]] const Engine* engine = engine_.release();
-  [[maybe_unused]] const Callers* callers = callers_.release();
-  [[maybe_unused]] const TensorTable* tensor_table = tensor_table_.release();
-  [[maybe_unused]] const Registry* registry = registry_.release();
-  [[maybe_unused]] const CudaDevices* devices = devices_.release();
-  [[maybe_unused]] const Timeline* timeline = timeline_.release();
+  leak(engine_, callers_, tensor_table_, registry_, devices_, steps_, step_file_, timeline_);
 }
 
 bool Session::is_here() const {
@@ -164,7 +167,9 @@ std::vector<std::shared_ptr<Work>> Session::hand_over(TensorTable::Accepted acce
   if (accepted.wake) engine_->wake();  // before anything that throws: later callers do not wake the engine again
   prepack_all(*engine_, accepted.filled);
   counters_.add_submitted(accepted.works.size());
-  callers_->submitted(Clock::now());
+  const TimePoint now = Clock::now();
+  callers_->submitted(now);
+  steps_->submitted(now);
   return std::move(accepted.works);
 }
 
@@ -291,9 +296,19 @@ void Session::register_codec(std::unique_ptr<Codec> codec) {
 }
 
 void Session::step_end(std::uint32_t set) {
+  end_round(set);
+  if (set == 0) steps_->end({.at = Clock::now()}, {});
+}
+
+void Session::end_round(std::uint32_t set) {
   check_process();
   if (tensor_table_->step_end(set)) engine_->wake();
   if (set == 0 && timeline_->is_on()) timeline_->end_step(Clock::now());
+}
+
+Steps& Session::steps() const {
+  check_process();
+  return *steps_;
 }
 
 void Session::begin_round(std::uint32_t set, std::uint64_t stream, std::uint64_t step, std::uint64_t round) {
@@ -342,6 +357,7 @@ void Session::shutdown(bool with_process) {
   check_process();
   waits_.finish_devices(TimePoint::max());
   engine_->leave(with_process);
+  if (step_file_) step_file_->close();
   try {
     timeline_->stop();
   } catch (const std::exception& error) {

@@ -11,6 +11,22 @@ inline constexpr Setting kProcessSettings[] = {
      .field = &Config::timeline,
      .meaning = "file to which rank 0 writes what it does when, for ui.perfetto.dev; the other ranks write files with "
                 "their number in the name beside it, and horo timeline merge joins them (docs/timeline.md)"},
+    {.name = "HORO_STEPS",
+     .group = SettingGroup::kProcess,
+     .field = &Config::steps,
+     .meaning =
+         "file to which rank 0 writes a JSON line for each step, with where its time went; the other ranks write "
+         "files with their number in the name beside it (docs/scaling.md)"},
+    {.name = "HORO_ACCOUNTING",
+     .group = SettingGroup::kProcess,
+     .field = &Config::accounting,
+     .choices = "on or off",
+     .meaning = "whether each rank keeps where the time of its steps goes: horo.last_step(), HORO_STEPS"},
+    {.name = "HORO_MARKS",
+     .group = SettingGroup::kProcess,
+     .field = &Config::marks,
+     .choices = "on or off",
+     .meaning = "whether Python marks input, backward, optimizer and checkpoints for it; off: these are not known"},
     {.name = "HORO_LOG_LEVEL",
      .group = SettingGroup::kProcess,
      .choices = "trace, debug, info, warning, error or off",

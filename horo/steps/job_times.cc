@@ -52,13 +52,14 @@ void JobTimes::mark(const void* key, Phase phase, TimePoint now) noexcept {
   found->second.marked = static_cast<std::size_t>(phase) + 1;
 }
 
-void JobTimes::end(const void* key, TimePoint now) noexcept {
+void JobTimes::end(const void* key, std::uint32_t epoch, TimePoint now) noexcept {
   if (!is_on_) return;
   MutexLock lock(mutex_);
   const auto found = running_.find(key);
   if (found == running_.end() || !found->second.is_running) return;
   Running& running = found->second;
   running.is_running = false;
+  running.job.epoch = epoch;
   running.job.ends.back() = now;
   running.marked = kPhases;
   store(until(running, now));
@@ -104,6 +105,12 @@ void JobTimes::freeze(TimePoint now) noexcept {
   if (is_frozen_) return;
   is_frozen_ = true;
   frozen_at_ = now;
+  for (auto& [key, running] : running_) {
+    if (!running.is_running) continue;
+    running.is_running = false;
+    running.job.is_aborted = true;
+    store(until(running, now));
+  }
 }
 
 void JobTimes::thaw(TimePoint now) noexcept {

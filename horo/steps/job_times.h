@@ -48,13 +48,13 @@ class JobTimes {
   void begin(const void* key, const JobTime& job) noexcept;
   // The phase of the lane's job ends.
   void mark(const void* key, Phase phase, TimePoint now) noexcept;
-  void end(const void* key, TimePoint now) noexcept;
+  void end(const void* key, std::uint32_t epoch, TimePoint now) noexcept;
   // The lane has ended. What it ran was aborted.
   void close(const void* key, TimePoint now) noexcept;
 
   // ---- The engine.
 
-  // The epoch is frozen from now on, until thaw(). Further calls before that have no effect.
+  // The epoch is frozen from now on, until thaw(): what runs is aborted. Further calls before that have no effect.
   void freeze(TimePoint now) noexcept;
   void thaw(TimePoint now) noexcept;
 

@@ -240,7 +240,8 @@ void TensorTable::begin(const Submission& submission, const std::set<ScopedName>
   TensorRecord& record = tensors_.at(submission.key);
   record.item.submission = submission;
   record.item.round = rounds_.current({record.spec.set, record.spec.round_stream});
-  record.item.work = std::make_shared<Work>(submission.key, record.spec.kind == CollectiveKind::kSendRecv);
+  const bool is_message = record.spec.kind == CollectiveKind::kSendRecv;
+  record.item.work = std::make_shared<Work>(submission.key, is_message ? kMessagesLane : record.spec.set);
   if (timeline_ != nullptr && timeline_->is_on()) record.item.submitted = Clock::now();
   record.serial = ++serial_;
   record.lost = is_lost(record.spec) || (!lost_units.empty() && lost_units.contains(unit_of(record.spec)));

@@ -29,7 +29,7 @@ class JobTimesTest : public ::testing::Test {
   void run(std::int64_t begin, std::int64_t end, std::uint32_t lane = 0) {
     times_.begin(&lanes_[lane], begun_at(begin, lane));
     times_.mark(&lanes_[lane], Phase::kTransfer, at(end));
-    times_.end(&lanes_[lane], at(end));
+    times_.end(&lanes_[lane], 0, at(end));
   }
   JobTimes times_{true};
   JobTimes::Taken taken_;
@@ -49,7 +49,7 @@ TEST_F(JobTimesTest, AJobThatRunsIsInTransferUntilNowAndIsTakenAgainAsAWhole) {
   EXPECT_THAT(taken(20).jobs.at(0).ends, ElementsAre(at(3), at(20), at(20), at(20)));
   times_.mark(&lanes_[0], Phase::kTransfer, at(25));
   EXPECT_THAT(taken(30).jobs.at(0).ends, ElementsAre(at(3), at(25), at(30), at(30)));
-  times_.end(&lanes_[0], at(31));
+  times_.end(&lanes_[0], 0, at(31));
   EXPECT_THAT(taken(40).jobs.at(0).ends, ElementsAre(at(3), at(25), at(25), at(31)));
 }
 
@@ -86,10 +86,19 @@ TEST_F(JobTimesTest, AFrozenEpochIsOneSpanUntilTheNextOneBegins) {
   EXPECT_EQ(taken_.frozen[0].end, at(30));
 }
 
+TEST_F(JobTimesTest, AFreezeAbortsWhatRuns) {
+  times_.begin(&lanes_[0], begun_at(0));
+  times_.freeze(at(5));
+  times_.end(&lanes_[0], 0, at(50));
+  ASSERT_THAT(taken(60).jobs, SizeIs(1));
+  EXPECT_TRUE(taken_.jobs[0].is_aborted);
+  EXPECT_EQ(taken_.jobs[0].end(), at(5));
+}
+
 TEST_F(JobTimesTest, OffNothingIsStored) {
   JobTimes off(false);
   off.begin(&lanes_[0], begun_at(0));
-  off.end(&lanes_[0], at(1));
+  off.end(&lanes_[0], 0, at(1));
   off.freeze(at(0));
   off.take(at(2), taken_);
   EXPECT_THAT(taken_.jobs, IsEmpty());
