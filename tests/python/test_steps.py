@@ -36,3 +36,13 @@ def test_the_bars_of_an_elastic_job_add_up_across_its_epochs(root, tmp_path):
             if one["bars"]["membership"]:
                 epochs.add("changed")
     assert {0, 1, "changed"} <= epochs, epochs
+
+
+def test_the_accounting_sends_no_message_and_takes_little_of_the_processor(root, tmp_path):
+    result = tmp_path / "result.json"
+    command = [sys.executable, root / "bench/steps", "--rounds", "2", "--steps", "20", "--json", result]
+    done = subprocess.run(command, env=environment({}), timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0 and "overhead" in done.stdout, done.stderr
+    rounds = json.loads(result.read_text())["rounds"]
+    assert all(one["on"]["messages"] == one["off"]["messages"] for one in rounds), rounds
+    assert min(one["on"]["alone_ns"] for one in rounds) <= 30_000, rounds  # twice the bar, for slow machines
