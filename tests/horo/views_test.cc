@@ -17,8 +17,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::size_t kSizes[] = {1000, 0, 17, 5000, 1};
-constexpr std::size_t kTensors = std::size(kSizes);
+constexpr std::size_t kViewSizes[] = {1000, 0, 17, 5000, 1};
+constexpr std::size_t kTensors = std::size(kViewSizes);
 constexpr int kPatience = 500;  // steps after which plans must be known
 
 // The gradients of one optimizer.
@@ -26,11 +26,11 @@ class Steps {
  public:
   Steps(Session& session, const std::string& name) : session_(session) {
     for (std::size_t i = 0; i < kTensors; ++i) {
-      TensorSpec spec = float_spec(name + std::to_string(i), static_cast<std::int64_t>(kSizes[i]));
+      TensorSpec spec = float_spec(name + std::to_string(i), static_cast<std::int64_t>(kViewSizes[i]));
       spec.stepwise = true;
       spec.op = ReduceOp::kAverage;
       keys_.push_back(session.declare(spec));
-      own_[i].resize(kSizes[i] + 1);
+      own_[i].resize(kViewSizes[i] + 1);
       at_[i] = own_[i].data();
     }
   }
@@ -39,7 +39,7 @@ class Steps {
   void step(bool one_by_one = false) {
     std::vector<std::shared_ptr<Work>> works;
     for (std::size_t i = 0; i < kTensors; ++i) {
-      for (std::size_t e = 0; e < kSizes[i]; ++e) at_[i][e] = values_(random_);
+      for (std::size_t e = 0; e < kViewSizes[i]; ++e) at_[i][e] = values_(random_);
       works.push_back(session_.submit({keys_[i], at_[i], at_[i]}));
       if (one_by_one) outcome_of(session_, works.back());
     }
@@ -70,7 +70,7 @@ class Steps {
 
   std::vector<float> all() const {
     std::vector<float> all;
-    for (std::size_t i = 0; i < kTensors; ++i) all.insert(all.end(), at_[i], at_[i] + kSizes[i]);
+    for (std::size_t i = 0; i < kTensors; ++i) all.insert(all.end(), at_[i], at_[i] + kViewSizes[i]);
     return all;
   }
 
