@@ -130,6 +130,11 @@ void JobTimes::take(TimePoint now, Taken& taken) noexcept {
   taken.jobs.clear();
   taken.frozen.clear();
   if (!is_on_) return;
+  move_to(now, taken);
+  std::ranges::sort(taken.jobs, {}, &JobTime::begun);
+}
+
+void JobTimes::move_to(TimePoint now, Taken& taken) noexcept {
   MutexLock lock(mutex_);
   std::swap(taken.jobs, ended_);
   std::swap(taken.frozen, frozen_);
@@ -144,7 +149,6 @@ void JobTimes::take(TimePoint now, Taken& taken) noexcept {
   } catch (const std::bad_alloc&) {
     taken.has_forgotten = true;
   }
-  std::ranges::sort(taken.jobs, {}, &JobTime::begun);
 }
 
 }  // namespace horo

@@ -76,6 +76,7 @@ class JobTimes {
     bool is_running = false;
   };
 
+  void move_to(TimePoint now, Taken& taken) noexcept;
   void store(const JobTime& job) noexcept REQUIRES(mutex_);
   static JobTime until(const Running& running, TimePoint now);
 

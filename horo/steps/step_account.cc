@@ -132,10 +132,12 @@ void StepAccount::split(const StepWait& wait, const JobTimes::Taken& done, Late&
   now_ = part.end;
 }
 
-// The time from the thread's last submission to the end of its backward, if the thread has not waited since.
+// The time from the thread's last submission to the end of its backward, if the thread has not waited since. Another
+// thread may have submitted for it: nothing is known then.
 void StepAccount::add_elsewhere(const StepEnd& end) {
-  const TimePoint from = std::max(end.last_submission, begin_);
-  if (!end.waits_elsewhere || from >= end.at || (!waits_.empty() && waits_.back().end > from)) return;
+  const TimePoint from = end.last_submission;
+  if (!end.waits_elsewhere || from <= begin_ || from >= end.at) return;
+  if (!waits_.empty() && waits_.back().end > from) return;
   add({from, end.at, kAllLanes, true});
   record_.flags |= kEstimatedWait;
 }

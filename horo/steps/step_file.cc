@@ -39,7 +39,7 @@ std::string step_line(const StepRecord& record, int rank) {
   std::string line = "{";
   append(line, "rank", rank);
   append(line, "step", static_cast<std::int64_t>(record.number));
-  append(line, "stream", static_cast<std::int64_t>(record.stream));
+  line += ",\"stream\":" + std::to_string(record.stream);
   append(line, "epoch", record.epoch);
   append(line, "begin", std::chrono::nanoseconds(record.begin.time_since_epoch()).count());
   append(line, "time", std::chrono::nanoseconds(record.end - record.begin).count());

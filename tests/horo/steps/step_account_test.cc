@@ -122,6 +122,8 @@ TEST_F(StepAccountTest, AWaitOutsideOfHorosCallsIsEstimatedFromTheLastSubmission
   EXPECT_THAT(shown(step.bars), UnorderedElementsAre(Pair("forward", 10), Pair("backward", 10), Pair("skew", 2),
                                                      Pair("agreement", 1), Pair("transfer", 6), Pair("hand_over", 1)));
   EXPECT_EQ(step.flags, kEstimatedWait);
+  ends.at = at(50);  // another thread has submitted
+  EXPECT_THAT(shown(end(ends, {}).bars), UnorderedElementsAre(Pair("backward", 20)));
 }
 
 TEST_F(StepAccountTest, OfTheRanksThatWereLateTheLargestAreInTheStepAndAllInTheSums) {

@@ -92,7 +92,7 @@ TEST(Steps, OffNothingIsKept) {
 StepRecord record() {
   StepRecord step;
   step.number = 7;
-  step.stream = 3;
+  step.stream = ~std::uint64_t{0};
   step.begin = at(0);
   step.end = at(5);
   step.bars[index_of(Bar::kSkew)] = ms(5);
@@ -104,13 +104,14 @@ StepRecord record() {
 }
 
 TEST(StepFile, AStepIsALineOfIntegersAndWhatIsNotKnownIsNull) {
-  EXPECT_EQ(step_line(record(), 4),
-            "{\"rank\":4,\"step\":7,\"stream\":3,\"epoch\":0,\"begin\":1000000000000,\"time\":5000000,"
-            "\"bars\":{\"input\":null,\"forward\":null,\"backward\":null,\"after_backward\":null,\"optimizer\":null,"
-            "\"checkpoint\":null,\"between\":0,\"skew\":5000000,\"agreement\":0,\"transfer\":0,\"copies\":0,"
-            "\"commit\":0,\"hand_over\":0,\"membership\":0},\"hidden_transfer\":0,\"hidden_copies\":0,\"gc\":null,"
-            "\"cpu\":null,\"run_queue\":null,\"switches\":null,\"samples\":null,\"work\":null,"
-            "\"late\":{\"2\":5000000},\"notes\":[\"estimated_wait\",\"jobs_forgotten\"]}");
+  EXPECT_EQ(
+      step_line(record(), 4),
+      "{\"rank\":4,\"step\":7,\"stream\":18446744073709551615,\"epoch\":0,\"begin\":1000000000000,\"time\":5000000,"
+      "\"bars\":{\"input\":null,\"forward\":null,\"backward\":null,\"after_backward\":null,\"optimizer\":null,"
+      "\"checkpoint\":null,\"between\":0,\"skew\":5000000,\"agreement\":0,\"transfer\":0,\"copies\":0,"
+      "\"commit\":0,\"hand_over\":0,\"membership\":0},\"hidden_transfer\":0,\"hidden_copies\":0,\"gc\":null,"
+      "\"cpu\":null,\"run_queue\":null,\"switches\":null,\"samples\":null,\"work\":null,"
+      "\"late\":{\"2\":5000000},\"notes\":[\"estimated_wait\",\"jobs_forgotten\"]}");
 }
 
 TEST(StepFile, EveryRecordIsInTheFileAfterItsEnd) {
