@@ -38,7 +38,7 @@ class Coordinator::State {
   void on(const Received& event, TimePoint now, Actions& actions);
   void on(const StepEnded& event, TimePoint now, Actions&) {
     Step& step = steps_[event.set];
-    step.began = std::exchange(step.ended, now);
+    step.began = std::exchange(step.ended, event.at == TimePoint::min() ? now : event.at);
     if (leader_) {
       leader_->step_ended(event.set);
     } else {
@@ -52,8 +52,8 @@ class Coordinator::State {
   }
   void on(const Diagnosed& event, TimePoint, Actions&) { member_.on(event); }
   void on(const Done& event, TimePoint, Actions&) { member_.on(event); }
-  void on(const RoundBegun& event, TimePoint, Actions&) { member_.on(event); }
-  void on(const RoundFailed& event, TimePoint, Actions&) { member_.on(event); }
+  void on(const RoundBegun& event, TimePoint now, Actions&) { member_.on(event, now); }
+  void on(const RoundFailed& event, TimePoint now, Actions&) { member_.on(event, now); }
   void flush(TimePoint now, Actions& actions);
 
  private:
@@ -115,7 +115,7 @@ void Coordinator::State::on(const RankLeft& event, TimePoint now, Actions& actio
 }
 
 void Coordinator::State::flush(TimePoint now, Actions& actions) {
-  std::vector<UpMessage> reports = member_.take_reports();
+  std::vector<UpMessage> reports = member_.take_reports(now);
   if (leader_) return flush_leader(reports, now, actions);
   if (leader_left_) return;
   for (UpMessage& report : reports) {
@@ -127,7 +127,7 @@ void Coordinator::State::flush(TimePoint now, Actions& actions) {
 
 void Coordinator::State::flush_leader(const std::vector<UpMessage>& own, TimePoint now, Actions& actions) {
   for (const UpMessage& report : own) leader_->take(0, report, now);
-  if (const std::optional<DownMessage> message = leader_->flush()) {
+  if (const std::optional<DownMessage> message = leader_->flush(now)) {
     const std::vector<std::byte> bytes = config_.size > 1 ? encode(*message) : std::vector<std::byte>();
     const bool has_names = message->has_names();
     const bool has_bits = message->has_bits();

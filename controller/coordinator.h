@@ -53,11 +53,13 @@ struct Submitted {
   bool absent = false;
   bool lost = false;
   bool alone = false;
+  TimePoint at = TimePoint::min();  // when the caller submitted it; min(): not before the event
 };
 // All tensors of a known plan are ready on this rank; the tensors in `absent` have no value.
 struct PlanComplete {
   PlanId plan = 0;
   std::vector<Key> absent;
+  TimePoint at = TimePoint::min();  // as above, of its last tensor
 };
 // This rank begins to use a plan that it learned: none of its tensors is in flight, and until a Break all of them are
 // reported by PlanComplete. Ranks begin at different times, because a plan may be learned when tensors of the next step
@@ -81,6 +83,7 @@ struct Received {
 // since its last step end belong to one step.
 struct StepEnded {
   std::uint32_t set = 0;
+  TimePoint at = TimePoint::min();  // as above
 };
 // A rank has left in good order and will submit nothing more.
 struct RankLeft {
@@ -166,6 +169,11 @@ struct Release {
   std::vector<int> ranks = {};    // participating ranks (world ranks, ascending) if they are not the whole set: the two
                                   // of a send_recv, or those that have not joined
   bool reports_done = false;      // when it has finished, the engine reports it with Done
+  // The rank that was ready last; -1: not known. When it was ready, on the clock that all ranks have; else min(), and
+  // the leader sent the release this much later.
+  int last = -1;
+  TimePoint ready = TimePoint::min();
+  std::chrono::microseconds hold{};
 };
 // Every member submitted these tensors as absent: no data moves, and their Works end without a value.
 struct Skip {
@@ -273,6 +281,7 @@ struct CoordinatorConfig {
   // An epoch may end at different places of the stream on different ranks. Each rank reports at once when the epoch
   // begins, and the stream begins when all have reported.
   bool elastic = false;
+  bool has_one_clock = false;        // all ranks are on one host
   std::size_t kept_effects = 4'096;  // of the last messages of an elastic job, and
   std::size_t kept_effect_bytes = 8 << 20;
 };

@@ -50,6 +50,27 @@ std::vector<int> participants(Entry& entry) {
   return !is_pair && entry.ready.covers(entry.needs) ? std::vector<int>() : entry.ready.ranks();
 }
 
+constexpr std::uint64_t kLongestAgeUs = std::uint64_t{1} << 42;  // 50 days
+
+// The rank that was ready last for some tensors. A rank that is not needed was ready for an earlier instance.
+class LatestRank {
+ public:
+  // By rank: when it was ready; min(): never.
+  void look_at(const std::vector<TimePoint>& since) {
+    const auto latest = std::ranges::max_element(since);
+    if (latest == since.end() || *latest <= since_) return;
+    since_ = *latest;
+    rank_ = static_cast<int>(latest - since.begin());
+  }
+  LastReady at(TimePoint now) const {
+    return rank_ < 0 ? LastReady{} : LastReady{rank_, microseconds_between(since_, now)};
+  }
+
+ private:
+  TimePoint since_ = TimePoint::min();
+  int rank_ = -1;
+};
+
 }  // namespace
 
 Leader::Leader(const CoordinatorConfig& config, SetTable sets)
@@ -62,6 +83,7 @@ Leader::Leader(const CoordinatorConfig& config, SetTable sets)
 
 void Leader::take(int from, const UpMessage& message, TimePoint now) {
   progress_.take(from, message.applied);
+  ready_ = now - std::chrono::microseconds(static_cast<std::int64_t>(std::min(message.age_us, kLongestAgeUs)));
   for (const PlanId id : message.active) plan_of(from, id).active.insert(from);
   take_rounds(from, message.rounds);
   for (const Request& request : message.requests) {
@@ -189,7 +211,7 @@ void Leader::take_tensor(int from, VersionRef ref, bool absent, TimePoint now) {
   }
   const StallPatience patience = agreement_.stalls().fresh(now);
   if (plan != nullptr && plan->active.contains(from)) agreement_.dissolve(entry.plan, patience);
-  if (agreement_.report(ref, from, absent, now)) agreement_.update(entry, patience);
+  if (agreement_.report(ref, from, absent, ready_)) agreement_.update(entry, patience);
 }
 
 void Leader::take_plan(int from, PlanId id, const std::vector<std::uint32_t>& absent_slots, TimePoint now) {
@@ -211,7 +233,7 @@ void Leader::take_plan(int from, PlanId id, const std::vector<std::uint32_t>& ab
   const StallPatience patience = agreement_.stalls().fresh(now);
   const bool is_whole = plan.live && all_active && plan.gathering == 0 && !crosses_failure(from, plan);
   if (is_whole && tables_.rounds.fits(from, plan.set, plan.rounds)) {
-    plan.mark(from, absent_slots, now);
+    plan.mark(from, absent_slots, ready_);
     tables_.rounds.add(from, plan.set, plan.rounds);
     return agreement_.update_plan(id, patience);
   }
@@ -225,7 +247,7 @@ void Leader::take_plan_tensors(int from, const Plan& plan, const std::vector<std
     const VersionRef ref = *tables_.tensors.version_of(plan.tensors[slot]);
     if (progress_.crosses_failure(from, ref.entry->name)) continue;
     const bool absent = std::binary_search(absent_slots.begin(), absent_slots.end(), slot);
-    if (agreement_.report(ref, from, absent, now)) agreement_.update(*ref.entry, agreement_.stalls().fresh(now));
+    if (agreement_.report(ref, from, absent, ready_)) agreement_.update(*ref.entry, agreement_.stalls().fresh(now));
   }
 }
 
@@ -239,10 +261,10 @@ void Leader::rank_left(int rank, TimePoint now) {
 
 // In an elastic job the stream begins when all ranks have reported. A rank that could not enter the epoch, because it
 // ended at once, has then missed nothing that the others have applied.
-std::optional<DownMessage> Leader::flush() {
+std::optional<DownMessage> Leader::flush(TimePoint now) {
   if (is_over_ || (config_.elastic && !progress_.have_all_reported())) return std::nullopt;
   progress_.leader_applied_all();
-  release_complete();
+  release_complete(now);
   if (!is_over_) {
     end_joins();
     for (DefinePlan& plan : step_plans_.define()) items_.emplace_back(std::move(plan));
@@ -251,12 +273,12 @@ std::optional<DownMessage> Leader::flush() {
   }
   if (items_.empty()) return std::nullopt;
   progress_.message_sent();
-  return DownMessage{std::exchange(items_, {})};
+  return DownMessage{std::exchange(items_, {}), config_.has_one_clock ? now : TimePoint{}};
 }
 
 // The barriers of rounds come last, because a barrier commits what is released of its round before it. The ends of sets
 // follow, so that everything that is complete in a set is released before the set ends, and then the end of the epoch.
-void Leader::release_complete() {
+void Leader::release_complete(TimePoint now) {
   std::vector<Entry*> fusible;
   std::vector<Fusible> tensors;
   std::vector<bool> is_fusible;
@@ -278,24 +300,24 @@ void Leader::release_complete() {
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!is_fusible[i]) {
       const PlanId* id = std::get_if<PlanId>(&all[i]);
-      id != nullptr ? release_plan(*id) : release_alone(*std::get<Entry*>(all[i]), ends);
+      id != nullptr ? release_plan(*id, now) : release_alone(*std::get<Entry*>(all[i]), ends, now);
     } else if (position++; bucket != buckets.end() && bucket->front() == position - 1) {
       std::vector<Entry*> entries;
       for (const std::size_t at : *bucket++) entries.push_back(fusible[at]);
-      release_bucket(entries, {});
+      release_bucket(entries, {}, now);
     }
   }
-  for (Entry* end : ends) release_end(*end);
+  for (Entry* end : ends) release_end(*end, now);
 }
 
-void Leader::release_end(Entry& end) {
+void Leader::release_end(Entry& end, TimePoint now) {
   const CollectiveKind kind = ReadyTable::agreed(end)->spec.kind;
   if (kind == CollectiveKind::kRemoveSet) return end_set(end);
-  if (kind == CollectiveKind::kRebuild) return end_epoch(end);
-  release_bucket({&end}, end.absent.ranks());
+  if (kind == CollectiveKind::kRebuild) return end_epoch(end, now);
+  release_bucket({&end}, end.absent.ranks(), now);
 }
 
-void Leader::release_alone(Entry& entry, std::vector<Entry*>& ends) {
+void Leader::release_alone(Entry& entry, std::vector<Entry*>& ends, TimePoint now) {
   if (ReadyTable::agreed(entry)->spec.kind == CollectiveKind::kAddSet) return define_set(entry);
   if (place_of_end(entry) > 0) {
     const auto precedes = [](Entry* a, Entry* b) { return place_of_end(*a) < place_of_end(*b); };
@@ -303,19 +325,22 @@ void Leader::release_alone(Entry& entry, std::vector<Entry*>& ends) {
     return;
   }
   if (entry.absent.count() == entry.ready.count()) return skip(entry);
-  release_bucket({&entry}, entry.absent.ranks());
+  release_bucket({&entry}, entry.absent.ranks(), now);
 }
 
-void Leader::release_bucket(const std::vector<Entry*>& entries, std::vector<int> absent_ranks) {
+void Leader::release_bucket(const std::vector<Entry*>& entries, std::vector<int> absent_ranks, TimePoint now) {
   Entry& first = *entries.front();
   ReleaseTensors item{{}, std::move(absent_ranks), participants(first)};
   item.reports_done = agreement_.queue().needs_done(first.name.set, ReadyTable::agreed(first)->spec.kind);
+  LatestRank latest;
   for (Entry* entry : entries) {
+    latest.look_at(entry->since);
     Version& version = *ReadyTable::agreed(*entry);
     item.tensors.push_back(tables_.tensors.refer(*entry, version));
     step_plans_.add(*entry, version);
     agreement_.finish(*entry);
   }
+  item.last = latest.at(now);
   items_.emplace_back(std::move(item));
 }
 
@@ -329,10 +354,12 @@ void Leader::skip(Entry& entry) {
   std::get<SkipTensors>(items_.back()).tensors.push_back(std::move(ref));
 }
 
-void Leader::release_plan(PlanId id) {
+void Leader::release_plan(PlanId id, TimePoint now) {
   Plan& plan = *tables_.plans.find(id);
   const bool reports_done = agreement_.queue().needs_done(plan.set, CollectiveKind::kAllReduce);
-  items_.emplace_back(ReleasePlan{id, plan.exceptions(), reports_done});
+  LatestRank latest;
+  latest.look_at(plan.since);
+  items_.emplace_back(ReleasePlan{id, plan.exceptions(), reports_done, latest.at(now)});
   plan.complete_since = plan.since;
   plan.clear();
 }

@@ -37,7 +37,7 @@ class Leader {
   std::vector<std::string> take_warnings() { return agreement_.stalls().take_warnings(); }
 
   // The next message to all ranks; nullopt if there is nothing to send.
-  std::optional<DownMessage> flush();
+  std::optional<DownMessage> flush(TimePoint now);
 
   // When timer_fired() must be called next.
   std::optional<TimePoint> due() const { return agreement_.stalls().due(); }
@@ -69,14 +69,14 @@ class Leader {
   void end_set(Entry& entry);
   void end_joins();
   void fail_lost_join(std::uint32_t set);
-  void end_epoch(Entry& entry);
+  void end_epoch(Entry& entry, TimePoint now);
 
   // Releases.
-  void release_complete();
-  void release_alone(Entry& entry, std::vector<Entry*>& ends);
-  void release_end(Entry& end);
-  void release_bucket(const std::vector<Entry*>& entries, std::vector<int> absent_ranks);
-  void release_plan(PlanId id);
+  void release_complete(TimePoint now);
+  void release_alone(Entry& entry, std::vector<Entry*>& ends, TimePoint now);
+  void release_end(Entry& end, TimePoint now);
+  void release_bucket(const std::vector<Entry*>& entries, std::vector<int> absent_ranks, TimePoint now);
+  void release_plan(PlanId id, TimePoint now);
   void skip(Entry& entry);
 
   const CoordinatorConfig config_;
@@ -86,6 +86,7 @@ class Leader {
   std::vector<DownItem> items_;  // of the next message
   Agreement agreement_;
   Forgetting forgetting_;
+  TimePoint ready_;       // when the last tensor of the report that is taken was ready
   bool is_over_ = false;  // the epoch has ended: no item follows
 };
 

@@ -81,12 +81,12 @@ void Leader::fail_lost_join(std::uint32_t set) {
 
 // The release of the rebuild is the last item of the stream. What is not released by then is reported again in the
 // next epoch.
-void Leader::end_epoch(Entry& entry) {
+void Leader::end_epoch(Entry& entry, TimePoint now) {
   if (is_over_) return;
   if (const RankSet* joined = tables_.joins.ranks(0); joined != nullptr && !joined->empty()) {
     return agreement_.fail(entry, ranks_text(joined->ranks()) + " joined the world before the epoch could end");
   }
-  release_bucket({&entry}, {});
+  release_bucket({&entry}, {}, now);
   is_over_ = true;
 }
 

@@ -94,7 +94,7 @@ void Member::submit(Key key, const Submitted& event, TimePoint now) {
   t.absent = event.absent;
   t.lost = event.lost;
   t.alone = event.alone;
-  t.since = now;
+  t.since = event.at == TimePoint::min() ? now : event.at;
   if (t.id) by_id_[*t.id].key = key;
   queued_.push_back(key);
 }
@@ -105,13 +105,14 @@ void Member::on(const PlanComplete& event, TimePoint now, Actions& actions) {
   if (!p.live) {
     // It became complete before the engine applied the Break.
     for (const Key key : p.keys) {
-      take({key, std::find(event.absent.begin(), event.absent.end(), key) != event.absent.end()}, now, actions);
+      const bool absent = std::find(event.absent.begin(), event.absent.end(), key) != event.absent.end();
+      take({.key = key, .absent = absent, .at = event.at}, now, actions);
     }
   } else {
     HORO_CHECK(!p.complete);
     p.complete = p.queued = true;
     p.absent = event.absent;
-    p.since = now;
+    p.since = event.at == TimePoint::min() ? now : event.at;
     queued_plans_.push_back(event.plan);
   }
   if (leader_left_) leader_left(actions);
@@ -173,16 +174,17 @@ void Member::leader_left(Actions& actions) {
   joins_.clear();
 }
 
-std::vector<UpMessage> Member::take_reports() {
-  UpMessage last = collect();
+std::vector<UpMessage> Member::take_reports(TimePoint now) {
+  UpMessage last = collect(now);
   std::vector<UpMessage> reports = std::exchange(complete_reports_, {});
   if (std::exchange(owes_report_, false) || !last.empty()) reports.push_back(std::move(last));
   return reports;
 }
 
 // The queued reports as a message. The begins of rounds stay queued if there is nothing else.
-UpMessage Member::collect() {
+UpMessage Member::collect(TimePoint now) {
   UpMessage report;
+  TimePoint last = TimePoint::min();  // when the last tensor was ready
   report.applied = applied_;
   report.active = std::exchange(queued_active_, {});
   report.answers = std::exchange(queued_answers_, {});
@@ -192,6 +194,7 @@ UpMessage Member::collect() {
     const auto found = tensors_.find(key);
     if (found == tensors_.end() || !std::exchange(found->second.queued, false)) continue;
     const Tensor& t = found->second;
+    last = std::max(last, t.since);
     if (t.lost) {
       report.requests.push_back({lost_spec(t.spec), false, true});
     } else if (t.alone) {
@@ -205,6 +208,7 @@ UpMessage Member::collect() {
   for (const PlanId id : std::exchange(queued_plans_, {})) {
     KnownPlan& p = plan(id);
     if (!std::exchange(p.queued, false)) continue;
+    last = std::max(last, p.since);
     if (p.absent.empty()) {
       report.plans.push_back(id);
       continue;
@@ -215,6 +219,7 @@ UpMessage Member::collect() {
     report.partial_plans.push_back(std::move(partial));
   }
   if (!report.empty()) report.rounds = std::exchange(queued_rounds_, {});
+  if (last != TimePoint::min()) report.age_us = microseconds_between(last, now);
   return report;
 }
 

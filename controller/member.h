@@ -44,14 +44,14 @@ class Member {
   void on(const StepEnded& event);
   void on(const Diagnosed& event);
   void on(const Done& event);
-  void on(const RoundBegun& event);
-  void on(const RoundFailed& event);
+  void on(const RoundBegun& event, TimePoint now);
+  void on(const RoundFailed& event, TimePoint now);
   // The leader has left: all pending tensors fail, and later submissions fail at once.
   void leader_left(Actions& actions);
 
   // The reports to the leader since the last call: one message, or none. Several where a round failed, or began
   // when reports of the round before it were not yet taken.
-  std::vector<UpMessage> take_reports();
+  std::vector<UpMessage> take_reports(TimePoint now);
 
   // ---- The leader's stream. Throws ProtocolError if an item refers to a tensor that this rank has not submitted.
   void apply(const DownMessage& message, Actions& actions);
@@ -107,7 +107,7 @@ class Member {
   void submit(Key key, const Submitted& event, TimePoint now);
   void fail(Key key, std::string text, Actions& actions, bool lost = false);
   void split(KnownPlan& plan);
-  UpMessage collect();
+  UpMessage collect(TimePoint now);
   bool has_queued(const RoundStream& stream);
   bool is_of(const RoundStream& stream, Key key) const;
   bool is_pending(Key key);
@@ -143,7 +143,8 @@ class Member {
   SkipTensors skips_of(const ReleasePlan& release) const;
   void count_releases(const ReleasePlan& item);
   void release_with_exceptions(const KnownPlan& plan, const ReleasePlan& item, Actions& actions);
-  void release(Release release, bool reports_done, Actions& actions);
+  template <class Item>
+  void release(Release release, const Item& item, Actions& actions);
 
   const CoordinatorConfig config_;
   std::unordered_map<Key, Tensor> tensors_;
@@ -156,6 +157,7 @@ class Member {
   std::uint64_t releases_ = 0;          // releases so far, of all sets
   std::uint64_t applied_ = 0;           // Down messages applied so far
   bool leader_left_ = false;
+  TimePoint sent_;        // of the message that is applied
   bool is_over_ = false;  // a rebuild was released: nothing is reported in this epoch any more
   bool owes_report_;      // the leader waits for the next report, even if it is empty
 

@@ -19,17 +19,17 @@ std::string cut_reason(const std::string& reason) {
 }  // namespace
 
 // A program may begin rounds and never report a tensor, so the begins that wait are limited too.
-void Member::on(const RoundBegun& event) {
+void Member::on(const RoundBegun& event, TimePoint now) {
   if (sets_.find(event.stream.set) == nullptr) return;
-  if (has_queued(event.stream)) complete_reports_.push_back(collect());
+  if (has_queued(event.stream)) complete_reports_.push_back(collect(now));
   std::erase_if(queued_rounds_, [&](const RoundBegun& begun) { return begun.stream == event.stream; });
   if (queued_rounds_.size() >= config_.max_round_streams) queued_rounds_.erase(queued_rounds_.begin());
   queued_rounds_.push_back(event);
 }
 
-void Member::on(const RoundFailed& event) {
+void Member::on(const RoundFailed& event, TimePoint now) {
   if (sets_.find(event.stream.set) == nullptr) return;
-  UpMessage report = collect();
+  UpMessage report = collect(now);
   if (report.empty()) report.rounds = std::exchange(queued_rounds_, {});
   report.failed_rounds.push_back({event.stream, cut_reason(event.reason)});
   complete_reports_.push_back(std::move(report));

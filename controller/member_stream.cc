@@ -10,9 +10,15 @@
 #include "horo/base/wire.h"
 
 namespace horo {
+namespace {
+
+constexpr std::uint64_t kLongestHoldUs = std::uint64_t{1} << 42;  // 50 days
+
+}  // namespace
 
 void Member::apply(const DownMessage& message, Actions& actions) {
   ++applied_;
+  sent_ = message.sent;
   if (config_.elastic) keep_effects(message);
   for (const DownItem& item : message.items) {
     std::visit([&](const auto& one) { apply(one, actions); }, item);
@@ -87,12 +93,16 @@ std::uint64_t Member::hash_of(const std::vector<Key>& keys) const {
   return hash;
 }
 
-// reports_done: the first participating rank reports the end of the collective.
-void Member::release(Release release, bool reports_done, Actions& actions) {
+// Where it is wanted, the first participating rank reports the end of the collective.
+template <class Item>
+void Member::release(Release release, const Item& item, Actions& actions) {
   release.set = tensor(release.keys.front()).spec.set;
   const std::vector<int>& ranks = release.ranks.empty() ? sets_.find(release.set)->ranks : release.ranks;
-  release.reports_done = reports_done && ranks.front() == config_.rank;
+  release.reports_done = item.reports_done && ranks.front() == config_.rank;
   release.number = ++releases_;
+  release.last = item.last.rank;
+  release.hold = std::chrono::microseconds(static_cast<std::int64_t>(std::min(item.last.hold_us, kLongestHoldUs)));
+  if (release.last >= 0 && sent_ > TimePoint{}) release.ready = sent_ - release.hold;
   if (!release.known) release.key_hash = hash_of(release.keys);
   actions.emplace_back(std::move(release));
 }
@@ -116,7 +126,7 @@ void Member::apply(const ReleaseTensors& item, Actions& actions) {
     if (t.spec.stepwise && t.plan == 0) plannable_.insert(t.spec.set);
   }
   const std::vector<Key> keys = bucket.keys;
-  release(std::move(bucket), item.reports_done, actions);
+  release(std::move(bucket), item, actions);
   for (const Key key : keys) finish(key);
 }
 
@@ -150,8 +160,7 @@ void Member::apply(const ReleasePlan& item, Actions& actions) {
   }
   p.queued = false;
   p.absent.clear();
-  if (item.exceptions.empty())
-    return release({0, 0, p.keys, p.key_hash, {}, true, item.plan}, item.reports_done, actions);
+  if (item.exceptions.empty()) return release({0, 0, p.keys, p.key_hash, {}, true, item.plan}, item, actions);
   release_with_exceptions(p, item, actions);
 }
 
@@ -161,13 +170,13 @@ void Member::release_with_exceptions(const KnownPlan& plan, const ReleasePlan& i
   for (auto absence = item.exceptions.rbegin(); absence != item.exceptions.rend(); ++absence) {
     present.erase(present.begin() + absence->slot);
   }
-  if (!present.empty()) release({0, 0, std::move(present), 0, {}, false, 0}, item.reports_done, actions);
+  if (!present.empty()) release({0, 0, std::move(present), 0, {}, false, 0}, item, actions);
   for (const SlotAbsence& absence : item.exceptions) {
     const Key key = plan.keys[absence.slot];
     if (absence.ranks.size() == sets_.find(plan.set)->ranks.size()) {
       actions.emplace_back(Skip{{key}});
     } else {
-      release({0, 0, {key}, 0, absence.ranks, false, 0}, item.reports_done, actions);
+      release({0, 0, {key}, 0, absence.ranks, false, 0}, item, actions);
     }
   }
 }

@@ -2,10 +2,10 @@
 // each number with its limit; lists of ranks or slots must ascend.
 #include "controller/messages.h"
 
-#include <algorithm>
-
 #include "controller/answer_wire.h"
 #include "controller/id_set.h"
+#include "controller/item_wire.h"
+#include "controller/list_wire.h"
 #include "controller/round_wire.h"
 #include "controller/spec_wire.h"
 #include "horo/base/error.h"
@@ -14,296 +14,16 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kMaxTextBytes = 1 << 20;
-constexpr std::uint8_t kHasName = 1;
-constexpr std::uint8_t kHasId = 2;
-constexpr std::uint8_t kReportsDone = 0x80;  // added to the kind of a release
-
-enum class ItemKind : std::uint8_t {
-  kReleaseTensors = 0,
-  kSkipTensors = 1,
-  kReleasePlan = 2,
-  kDefinePlan = 3,
-  kDissolvePlan = 4,
-  kFailTensors = 5,
-  kRequestDiagnosis = 6,
-  kReleaseToRanks = 7,
-  kDefineSet = 8,
-  kEndSet = 9,
-  kJoinOver = 10,
-  kSkipToRanks = 11,
-  kFailOnRanks = 12,
-  kForgetTensors = 13,
-};
-
-std::uint32_t read_below(ByteReader& in, std::uint32_t limit, const char* what) {
-  const std::uint32_t value = in.u32();
-  if (value < limit) return value;
-  throw ProtocolError(std::string(what) + " " + std::to_string(value) + ", less than " + std::to_string(limit) +
-                      " expected");
+std::chrono::nanoseconds since_start(TimePoint time) {
+  return time.time_since_epoch();
 }
 
-PlanId read_plan(ByteReader& in, const CoordinatorConfig& config) {
-  const PlanId plan = read_below(in, plan_limit(config), "plan");
-  if (plan == 0) throw ProtocolError("plan 0, but plans are numbered from 1");
-  return plan;
-}
-
-template <class Integer>
-void write_list(ByteWriter& out, const std::vector<Integer>& list) {
-  out.u32(static_cast<std::uint32_t>(list.size()));
-  for (const Integer value : list) out.u32(static_cast<std::uint32_t>(value));
-}
-
-template <class Integer>
-std::vector<Integer> read_ascending(ByteReader& in, std::uint32_t limit, const char* what) {
-  std::vector<Integer> list(in.count(4));
-  for (Integer& value : list) value = static_cast<Integer>(read_below(in, limit, what));
-  const auto stays = std::adjacent_find(list.begin(), list.end(), [](Integer a, Integer b) { return a >= b; });
-  if (stays != list.end()) throw ProtocolError(std::string("a list that does not ascend: ") + what);
-  return list;
-}
-
-std::vector<int> read_ranks(ByteReader& in, const CoordinatorConfig& config) {
-  return read_ascending<int>(in, static_cast<std::uint32_t>(config.size), "rank");
-}
-
-std::vector<int> read_some_ranks(ByteReader& in, const CoordinatorConfig& config) {
-  std::vector<int> ranks = read_ranks(in, config);
-  if (ranks.empty()) throw ProtocolError("a release, failure or process set of no ranks");
-  return ranks;
-}
-
-void write_ref(ByteWriter& out, const TensorRef& ref) {
-  out.u8(static_cast<std::uint8_t>((ref.name ? kHasName : 0) | (ref.id ? kHasId : 0)));
-  if (ref.name) write_name(out, *ref.name);
-  if (ref.id) out.u32(*ref.id);
-}
-
-TensorRef read_ref(ByteReader& in, const CoordinatorConfig& config) {
-  TensorRef ref;
-  const std::uint8_t has = in.u8();
-  if (has == 0 || has > (kHasName | kHasId)) throw ProtocolError("a tensor with neither name nor number");
-  if ((has & kHasName) != 0) ref.name = read_name(in, config);
-  if ((has & kHasId) != 0) ref.id = read_below(in, id_limit(config), "tensor");
-  return ref;
-}
-
-void write_refs(ByteWriter& out, const std::vector<TensorRef>& refs) {
-  out.u32(static_cast<std::uint32_t>(refs.size()));
-  for (const TensorRef& ref : refs) write_ref(out, ref);
-}
-
-std::vector<TensorRef> read_refs(ByteReader& in, const CoordinatorConfig& config) {
-  std::vector<TensorRef> refs(in.count(5));
-  if (refs.empty()) throw ProtocolError("a release of no tensors");
-  for (TensorRef& ref : refs) ref = read_ref(in, config);
-  return refs;
-}
-
-struct ItemWriter {
-  ByteWriter& out;
-
-  void kind(ItemKind kind, bool reports_done = false) const {
-    out.u8(static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | (reports_done ? kReportsDone : 0)));
+TimePoint read_time(ByteReader& in) {
+  const std::uint64_t nanoseconds = in.u64();
+  if (nanoseconds == 0 || nanoseconds > static_cast<std::uint64_t>(INT64_MAX)) {
+    throw ProtocolError("a time that no clock has");
   }
-  void operator()(const ReleaseTensors& item) const {
-    kind(item.ranks.empty() ? ItemKind::kReleaseTensors : ItemKind::kReleaseToRanks, item.reports_done);
-    write_refs(out, item.tensors);
-    write_list(out, item.absent_ranks);
-    if (!item.ranks.empty()) write_list(out, item.ranks);
-  }
-  void operator()(const SkipTensors& item) const {
-    kind(item.ranks.empty() ? ItemKind::kSkipTensors : ItemKind::kSkipToRanks);
-    write_refs(out, item.tensors);
-    if (!item.ranks.empty()) write_list(out, item.ranks);
-  }
-  void operator()(const ReleasePlan& item) const {
-    kind(ItemKind::kReleasePlan, item.reports_done);
-    out.u32(item.plan);
-    out.u32(static_cast<std::uint32_t>(item.exceptions.size()));
-    for (const SlotAbsence& absence : item.exceptions) {
-      out.u32(absence.slot);
-      write_list(out, absence.ranks);
-    }
-  }
-  void operator()(const DefinePlan& item) const {
-    kind(ItemKind::kDefinePlan);
-    out.u32(item.plan);
-    write_list(out, item.tensors);
-  }
-  void operator()(const DissolvePlan& item) const {
-    kind(ItemKind::kDissolvePlan);
-    out.u32(item.plan);
-  }
-  void operator()(const FailTensors& item) const {
-    kind(item.ranks.empty() ? ItemKind::kFailTensors : ItemKind::kFailOnRanks);
-    out.u32(static_cast<std::uint32_t>(item.tensors.size()));
-    for (const FailTensors::Tensor& tensor : item.tensors) {
-      write_name(out, tensor.name);
-      out.u8(static_cast<std::uint8_t>((tensor.once ? 1 : 0) + (tensor.lost ? 2 : 0)));
-      out.text(std::string_view(tensor.head).substr(0, kMaxTextBytes));
-    }
-    out.text(std::string_view(item.text).substr(0, kMaxTextBytes));
-    write_list(out, item.missing);
-    if (!item.ranks.empty()) write_list(out, item.ranks);
-  }
-  void operator()(const RequestDiagnosis& item) const {
-    kind(ItemKind::kRequestDiagnosis);
-    out.u64(item.question);
-  }
-  void operator()(const DefineSet& item) const {
-    kind(ItemKind::kDefineSet);
-    write_ref(out, item.tensor);
-    out.u32(item.set);
-    out.text(item.name);
-    write_list(out, item.ranks);
-    out.u8(static_cast<std::uint8_t>((item.shrinks ? 1 : 0) + (item.by_members ? 2 : 0)));
-  }
-  void operator()(const EndSet& item) const {
-    kind(ItemKind::kEndSet);
-    write_ref(out, item.tensor);
-    out.u32(item.set);
-  }
-  void operator()(const JoinOver& item) const {
-    kind(ItemKind::kJoinOver);
-    out.u32(item.set);
-    out.u32(static_cast<std::uint32_t>(item.last));
-    out.text(std::string_view(item.text).substr(0, kMaxTextBytes));
-  }
-  void operator()(const ForgetTensors& item) const {
-    kind(ItemKind::kForgetTensors);
-    std::vector<TensorId> ids = item.tensors;
-    write_ids(out, ids);
-  }
-};
-
-ReleasePlan read_release_plan(ByteReader& in, const CoordinatorConfig& config) {
-  ReleasePlan item{read_plan(in, config), {}};
-  item.exceptions.resize(in.count(8));
-  for (std::size_t i = 0; i < item.exceptions.size(); ++i) {
-    SlotAbsence& absence = item.exceptions[i];
-    absence.slot = read_below(in, id_limit(config), "slot");
-    absence.ranks = read_ranks(in, config);
-    if (absence.ranks.empty()) throw ProtocolError("an absent tensor of a plan that is absent on no rank");
-    if (i > 0 && absence.slot <= item.exceptions[i - 1].slot)
-      throw ProtocolError("a list of slots that does not ascend");
-  }
-  return item;
-}
-
-DefinePlan read_define_plan(ByteReader& in, const CoordinatorConfig& config) {
-  DefinePlan item{read_plan(in, config), {}};
-  item.tensors.resize(in.count(4));
-  if (item.tensors.empty()) throw ProtocolError("a plan of no tensors");
-  for (TensorId& id : item.tensors) id = read_below(in, id_limit(config), "tensor");
-  return item;
-}
-
-FailTensors read_fail_tensors(ByteReader& in, const CoordinatorConfig& config, bool on_ranks) {
-  constexpr std::size_t kLeastTensorBytes = 17;
-  FailTensors item;
-  item.tensors.resize(in.count(kLeastTensorBytes));
-  if (item.tensors.empty()) throw ProtocolError("a failure of no tensors");
-  for (FailTensors::Tensor& tensor : item.tensors) {
-    tensor.name = read_name(in, config);
-    const std::uint8_t flags = in.u8();
-    tensor.once = (flags & 1) != 0;
-    tensor.lost = (flags & 2) != 0;
-    tensor.head = in.text(kMaxTextBytes);
-  }
-  item.text = in.text(kMaxTextBytes);
-  item.missing = read_ranks(in, config);
-  if (on_ranks) item.ranks = read_some_ranks(in, config);
-  return item;
-}
-
-ReleaseTensors read_release(ByteReader& in, const CoordinatorConfig& config, bool among) {
-  ReleaseTensors item{read_refs(in, config), {}};
-  item.absent_ranks = read_ranks(in, config);
-  if (!among) return item;
-  item.ranks = read_some_ranks(in, config);
-  return item;
-}
-
-SkipTensors read_skip(ByteReader& in, const CoordinatorConfig& config, bool among) {
-  SkipTensors item{read_refs(in, config)};
-  if (among) item.ranks = read_some_ranks(in, config);
-  return item;
-}
-
-DefineSet read_define_set(ByteReader& in, const CoordinatorConfig& config) {
-  DefineSet item;
-  item.tensor = read_ref(in, config);
-  item.set = in.u32();
-  item.name = in.text(config.max_name_bytes);
-  item.ranks = read_some_ranks(in, config);
-  const std::uint8_t flags = in.u8();
-  item.shrinks = (flags & 1) != 0;
-  item.by_members = (flags & 2) != 0;
-  return item;
-}
-
-JoinOver read_join_over(ByteReader& in, const CoordinatorConfig& config) {
-  JoinOver item;
-  item.set = in.u32();
-  item.last = static_cast<int>(read_below(in, static_cast<std::uint32_t>(config.size), "rank"));
-  item.text = in.text(kMaxTextBytes);
-  return item;
-}
-
-ForgetTensors read_forget_tensors(ByteReader& in, const CoordinatorConfig& config) {
-  ForgetTensors item{read_ids(in, id_limit(config))};
-  if (item.tensors.empty()) throw ProtocolError("an item that forgets no tensors");
-  return item;
-}
-
-DownItem read_plain_item(ByteReader& in, ItemKind kind, const CoordinatorConfig& config) {
-  switch (kind) {
-    case ItemKind::kReleaseTensors:
-      return read_release(in, config, false);
-    case ItemKind::kReleaseToRanks:
-      return read_release(in, config, true);
-    case ItemKind::kSkipTensors:
-      return read_skip(in, config, false);
-    case ItemKind::kSkipToRanks:
-      return read_skip(in, config, true);
-    case ItemKind::kReleasePlan:
-      return read_release_plan(in, config);
-    case ItemKind::kDefinePlan:
-      return read_define_plan(in, config);
-    case ItemKind::kDissolvePlan:
-      return DissolvePlan{read_plan(in, config)};
-    case ItemKind::kFailTensors:
-      return read_fail_tensors(in, config, false);
-    case ItemKind::kFailOnRanks:
-      return read_fail_tensors(in, config, true);
-    case ItemKind::kRequestDiagnosis:
-      return RequestDiagnosis{in.u64()};
-    case ItemKind::kDefineSet:
-      return read_define_set(in, config);
-    case ItemKind::kEndSet:
-      return EndSet{read_ref(in, config), in.u32()};
-    case ItemKind::kJoinOver:
-      return read_join_over(in, config);
-    case ItemKind::kForgetTensors:
-      return read_forget_tensors(in, config);
-  }
-  throw ProtocolError("an item of an unknown kind");
-}
-
-DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
-  const std::uint8_t kind = in.u8();
-  DownItem item = read_plain_item(in, static_cast<ItemKind>(kind & ~kReportsDone), config);
-  if ((kind & kReportsDone) == 0) return item;
-  if (auto* release = std::get_if<ReleaseTensors>(&item)) {
-    release->reports_done = true;
-  } else if (auto* plan = std::get_if<ReleasePlan>(&item)) {
-    plan->reports_done = true;
-  } else {
-    throw ProtocolError("an item that is no release and must report its end");
-  }
-  return item;
+  return TimePoint{} + std::chrono::nanoseconds(static_cast<std::int64_t>(nanoseconds));
 }
 
 }  // namespace
@@ -311,6 +31,7 @@ DownItem read_item(ByteReader& in, const CoordinatorConfig& config) {
 std::vector<std::byte> encode(UpMessage message) {
   ByteWriter out;
   out.u64(message.applied);
+  out.varint(message.age_us);
   write_ids(out, message.active);
   out.u32(static_cast<std::uint32_t>(message.requests.size()));
   for (const Request& request : message.requests) {
@@ -349,6 +70,7 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
   ByteReader in(bytes);
   UpMessage message;
   message.applied = in.u64();
+  message.age_us = in.varint();
   message.active = read_ids(in, plan_limit(config));
   const std::uint32_t requests = in.count(kLeastRequestBytes);
   message.requests.reserve(requests);
@@ -382,16 +104,17 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
 std::vector<std::byte> encode(const DownMessage& message) {
   ByteWriter out;
   out.u32(static_cast<std::uint32_t>(message.items.size()));
-  for (const DownItem& item : message.items) std::visit(ItemWriter{out}, item);
+  for (const DownItem& item : message.items) write_item(out, item);
+  if (message.sent > TimePoint{}) out.u64(static_cast<std::uint64_t>(since_start(message.sent).count()));
   return out.take();
 }
 
 DownMessage decode_down(std::span<const std::byte> bytes, const CoordinatorConfig& config) {
-  constexpr std::size_t kLeastItemBytes = 5;
   ByteReader in(bytes);
   DownMessage message;
   const std::uint32_t items = in.count(kLeastItemBytes);
   for (std::uint32_t i = 0; i < items; ++i) message.items.emplace_back(read_item(in, config));
+  if (in.left() > 0) message.sent = read_time(in);
   in.expect_end();
   return message;
 }

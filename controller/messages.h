@@ -59,6 +59,7 @@ struct UpMessage {
   // The number of Down messages that the sender had applied. With it the leader detects a report that was sent before
   // the sender applied the tensor's failure: it belongs to the failed instance, not to the next one.
   std::uint64_t applied = 0;
+  std::uint64_t age_us = 0;        // how long the last tensor of this report had been ready when it was sent
   std::vector<PlanId> active;      // takes effect before all other fields
   std::vector<RoundBegun> rounds;  // of all reports from this message on; at most one per stream
   std::vector<Request> requests;
@@ -89,12 +90,18 @@ struct TensorRef {
   std::optional<TensorName> name;
   std::optional<TensorId> id;
 };
+// The rank that was ready last for a release, and how long before the message was sent (DownMessage::sent).
+struct LastReady {
+  int rank = -1;  // none is known
+  std::uint64_t hold_us = 0;
+};
 // One bucket, to be reduced now. All its tensors are of one set.
 struct ReleaseTensors {
   std::vector<TensorRef> tensors;
   std::vector<int> absent_ranks;
   std::vector<int> ranks = {};  // that take part; empty: all members of the set
   bool reports_done = false;    // the first of them reports Done to the leader
+  LastReady last = {};
 };
 struct SkipTensors {
   std::vector<TensorRef> tensors;
@@ -109,6 +116,7 @@ struct ReleasePlan {
   PlanId plan = 0;
   std::vector<SlotAbsence> exceptions;  // by ascending slot
   bool reports_done = false;            // as above
+  LastReady last = {};
 };
 struct DefinePlan {
   PlanId plan = 0;  // from 1, in order of definition
@@ -162,6 +170,7 @@ using DownItem = std::variant<ReleaseTensors, SkipTensors, ReleasePlan, DefinePl
                               RequestDiagnosis, DefineSet, EndSet, JoinOver, ForgetTensors>;
 struct DownMessage {
   std::vector<DownItem> items;
+  TimePoint sent = {};  // on the clock that all ranks have; TimePoint{}: they have several
 
   bool has_names() const;
   bool has_bits() const;

@@ -15,12 +15,11 @@
 #include "horo/engine/engine.h"
 #include "horo/engine/startup_agreement.h"
 #include "horo/session_links.h"
+#include "horo/session_memory.h"
 #include "horo/tensors/requests.h"
 
 namespace horo {
 namespace {
-
-constexpr std::size_t kMostBytes = std::size_t{1} << 48;  // more than any machine has
 
 // Plans that are not prepacked are packed at their release, so a failure (memory) has no effect.
 void prepack_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
@@ -29,6 +28,11 @@ void prepack_all(Engine& engine, std::vector<FilledPlan>& filled) noexcept {
   } catch (const std::bad_alloc&) {
     log_debug("no memory to prepack a bucket");
   }
+}
+
+template <class... Owners>
+void leak(Owners&... owners) {
+  (static_cast<void>(owners.release()), ...);
 }
 
 const std::string& checked(const std::string& terms) {
@@ -58,13 +62,16 @@ Session::Session(const Config& config, const Config& started_as, const FirstLink
       generation_(fork_generation()),
       pid_(::getpid()),
       timeline_(timeline_for(config)),
+      step_file_(step_file_for(config)),
+      steps_(steps_for(config, step_file_.get())),
       devices_(std::make_unique<CudaDevices>(config_)),
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_, timeline_.get())),
       callers_(std::make_unique<Callers>()),
-      engine_(std::make_unique<Engine>(config, Engine::Start{first, std::move(reconnect), terms},
-                                       EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_})),
-      waits_(config_, {*tensor_table_, *callers_, *timeline_, *engine_}) {
+      engine_(std::make_unique<Engine>(
+          config, Engine::Start{first, std::move(reconnect), terms},
+          EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_, steps_->jobs()})),
+      waits_(config_, {*tensor_table_, *callers_, *timeline_, *engine_, *steps_}) {
   if (!config.joins) set_check_context(config.rank, config.size, kFirstEpoch);  // else the engine knows its epoch
   set_log_rank(started_as.rank);
 }
@@ -75,12 +82,7 @@ Session::~Session() {
     shutdown(true);
     return;
   }
-  [[maybe_unused]] const Engine* engine = engine_.release();
-  [[maybe_unused]] const Callers* callers = callers_.release();
-  [[maybe_unused]] const TensorTable* tensor_table = tensor_table_.release();
-  [[maybe_unused]] const Registry* registry = registry_.release();
-  [[maybe_unused]] const CudaDevices* devices = devices_.release();
-  [[maybe_unused]] const Timeline* timeline = timeline_.release();
+  leak(engine_, callers_, tensor_table_, registry_, devices_, steps_, step_file_, timeline_);
 }
 
 bool Session::is_here() const {
@@ -165,7 +167,9 @@ std::vector<std::shared_ptr<Work>> Session::hand_over(TensorTable::Accepted acce
   if (accepted.wake) engine_->wake();  // before anything that throws: later callers do not wake the engine again
   prepack_all(*engine_, accepted.filled);
   counters_.add_submitted(accepted.works.size());
-  callers_->submitted(Clock::now());
+  const TimePoint now = Clock::now();
+  callers_->submitted(now);
+  steps_->submitted(now);
   return std::move(accepted.works);
 }
 
@@ -292,9 +296,19 @@ void Session::register_codec(std::unique_ptr<Codec> codec) {
 }
 
 void Session::step_end(std::uint32_t set) {
+  end_round(set);
+  if (set == 0) steps_->end({.at = Clock::now()}, {});
+}
+
+void Session::end_round(std::uint32_t set) {
   check_process();
   if (tensor_table_->step_end(set)) engine_->wake();
   if (set == 0 && timeline_->is_on()) timeline_->end_step(Clock::now());
+}
+
+Steps& Session::steps() const {
+  check_process();
+  return *steps_;
 }
 
 void Session::begin_round(std::uint32_t set, std::uint64_t stream, std::uint64_t step, std::uint64_t round) {
@@ -307,28 +321,13 @@ void Session::fail_round(std::uint32_t set, std::uint64_t stream, const std::str
   if (tensor_table_->fail_round({{set, stream}, reason})) engine_->wake();
 }
 
-// The memory is not freed in a forked child, where it may not be mapped.
 Allocation Session::allocate(std::uint32_t set, std::size_t bytes) {
   check_process();
   tensor_table_->check_member(set);
   const auto group = engine_->group(set);
   if (!group) tensor_table_->check_member(set);  // the reason, if the session has ended
   if (!group) throw ShutDown("process set " + std::to_string(set) + " ended while memory for it was asked for");
-  const std::string rank = "rank " + std::to_string(config_.rank) + ": ";
-  if (bytes > kMostBytes) {
-    throw std::invalid_argument(rank + std::to_string(bytes) + " bytes of memory; expected at most " +
-                                std::to_string(kMostBytes));
-  }
-  try {
-    Allocation memory = group->allocate(bytes);
-    std::function<void(std::byte*)> give_back = [free = memory.data.get_deleter(), made = generation_](auto* data) {
-      if (fork_generation() == made) free(data);
-    };
-    memory.data.get_deleter().swap(give_back);
-    return memory;
-  } catch (const std::bad_alloc&) {
-    throw std::runtime_error(rank + "out of memory: there are no " + std::to_string(bytes) + " bytes for a bucket");
-  }
+  return allocate_for(*group, config_.rank, bytes);
 }
 
 std::vector<BucketPlace> Session::places(std::span<const std::shared_ptr<Work>> works) const {
@@ -358,6 +357,7 @@ void Session::shutdown(bool with_process) {
   check_process();
   waits_.finish_devices(TimePoint::max());
   engine_->leave(with_process);
+  if (step_file_) step_file_->close();
   try {
     timeline_->stop();
   } catch (const std::exception& error) {

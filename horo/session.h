@@ -14,6 +14,8 @@
 #include "horo/base/time.h"
 #include "horo/base/timeline.h"
 #include "horo/session_waits.h"
+#include "horo/steps/step_file.h"
+#include "horo/steps/steps.h"
 #include "horo/tensors/callers.h"
 #include "horo/tensors/registry.h"
 #include "horo/tensors/tensor_table.h"
@@ -176,8 +178,12 @@ class Session {
   void register_op(CustomOp op);
   void register_codec(std::unique_ptr<Codec> codec);
 
-  // The caller ended a step of the set; see TensorSpec::stepwise. Never blocks.
+  // The caller ended a step of the set; see TensorSpec::stepwise. Of the world (0), it is a step of the accounting, too
+  // (last_step()). Never blocks.
   void step_end(std::uint32_t set);
+  // The same without a step of the accounting: a step of several optimizers ends with the last of them, by
+  // Steps::end().
+  void end_round(std::uint32_t set);
 
   // Rounds: what one outermost backward pass reduces. The tensors of a round stream (TensorSpec::round_stream) that
   // this rank submits from now on belong to this round; a tensor that ranks submit in different rounds fails with
@@ -215,6 +221,11 @@ class Session {
   // The time at which each tensor of the last step was ready: on rank 0 for all ranks, on other ranks for this rank
   // only. Blocks until the next iteration of the engine. Empty after shutdown().
   std::vector<ReadyTime> ready_times() const;
+  // Where the time of the last step of this rank went (docs/scaling.md); nothing: no step has ended yet, or
+  // HORO_ACCOUNTING=off. Never blocks.
+  std::optional<StepRecord> last_step() const { return steps().last_step(); }
+  // The same of the last 1,024 steps, with sums over all; and the place of marks, and of step ends that have some.
+  Steps& steps() const;
 
   // Stall diagnosis, for a thread of the binding that can describe the state of the callers of this rank.
   // next_question() blocks until rank 0 requests the call sites of all ranks (returns the number of the question) or
@@ -246,6 +257,8 @@ class Session {
   const int pid_;
   Counters counters_;
   std::unique_ptr<Timeline> timeline_;
+  std::unique_ptr<StepFile> step_file_;  // null: none
+  std::unique_ptr<Steps> steps_;
   std::unique_ptr<CudaDevices> devices_;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<TensorTable> tensor_table_;

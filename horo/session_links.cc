@@ -45,6 +45,23 @@ std::unique_ptr<Timeline> timeline_for(const Config& config) {
   return timeline;
 }
 
+std::unique_ptr<StepFile> step_file_for(const Config& config) {
+  if (config.steps.empty() || config.accounting == "off") return nullptr;
+  const std::string path = timeline_path(config.steps, config.rank);
+  try {
+    return std::make_unique<StepFile>(path, config.rank);
+  } catch (const std::exception& error) {
+    throw std::invalid_argument(
+        say("HORO_STEPS=", config.steps, ": rank ", config.rank, ": cannot write ", path, ": ", error.what()));
+  }
+}
+
+std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file) {
+  std::function<void(const StepRecord&)> written;
+  if (file != nullptr) written = [file](const StepRecord& record) { file->add(record); };
+  return std::make_unique<Steps>(config.accounting != "off", std::move(written));
+}
+
 // MPI is started once in a process, and an exchange of the caller may work only once.
 Reconnect reconnect_by(const Config& config) {
   if (config.backend == "mpi" || config.meet_by == MeetBy::kExchange) return nullptr;

@@ -20,6 +20,9 @@ const Config& checked_to_join(const Config& config);
 // The timeline of Config::timeline, which begins before the ranks connect: a file that cannot be written is an error of
 // this rank alone, std::invalid_argument.
 std::unique_ptr<Timeline> timeline_for(const Config& config);
+// The file of Config::steps, likewise; null: none. The accounting of Config::accounting, which writes to it.
+std::unique_ptr<StepFile> step_file_for(const Config& config);
+std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file);
 // The links of the first epoch. `config` and `exchange` outlive the returned function.
 FirstLinks first_links_by(const Config& config, const Exchange& exchange);
 // These links; the returned function is called once.

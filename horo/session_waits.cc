@@ -4,17 +4,34 @@
 #include <vector>
 
 #include "horo/engine/engine.h"
+#include "horo/steps/steps.h"
 
 namespace horo {
+namespace {
+
+// The lane in which these works end, or kAllLanes: several.
+std::uint32_t lane_of(std::span<const std::shared_ptr<Work>> works) {
+  if (works.empty()) return kAllLanes;
+  const std::uint32_t lane = works.front()->lane();
+  const bool is_one = std::ranges::all_of(works, [lane](const auto& work) { return work->lane() == lane; });
+  return is_one ? lane : kAllLanes;
+}
+
+}  // namespace
 
 SessionWaits::SessionWaits(const Config& config, const WaitContext& context)
     : context_(context), is_elastic_(config.min_np > 0), polls_for_messages_(cores_granted() >= config.local_size) {}
 
 bool SessionWaits::wait(std::span<const std::shared_ptr<Work>> works, For what, TimePoint until) {
-  const bool is_timed = context_.timeline.is_on();
+  const bool counts = context_.steps.is_training_thread();
+  const bool is_timed = counts || context_.timeline.is_on();
   const TimePoint begin = is_timed ? Clock::now() : TimePoint();
   const bool are_done = wait_for(works, what, until);
-  if (is_timed) context_.timeline.add_wait(begin, Clock::now());
+  if (is_timed) {
+    const TimePoint end = Clock::now();
+    if (counts) context_.steps.waited({begin, end, lane_of(works), are_done});
+    context_.timeline.add_wait(begin, end);
+  }
   if (is_elastic_ && are_done) see(works);
   return are_done;
 }

@@ -16,6 +16,7 @@
 namespace horo {
 
 class Engine;
+class Steps;
 class TaskQueue;
 
 // Objects of the session; all of them outlive it.
@@ -24,6 +25,7 @@ struct WaitContext {
   Callers& callers;
   Timeline& timeline;
   Engine& engine;
+  Steps& steps;
 };
 
 // Any thread.

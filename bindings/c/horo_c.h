@@ -15,6 +15,7 @@
 #include "horo_c/round.h"
 #include "horo_c/session.h"
 #include "horo_c/set.h"
+#include "horo_c/step.h"
 #include "horo_c/tensor.h"
 #include "horo_c/types.h"
 

@@ -83,7 +83,10 @@ struct Config {
   std::chrono::milliseconds deadlock_limit{60'000};  // HORO_DEADLOCK_MS: ranks wait for one another; 0: no search
   std::chrono::milliseconds answer_timeout{1'000};   // HORO_ANSWER_TIMEOUT_MS: for a rank's answer to a stall diagnosis
 
-  std::string timeline;  // HORO_TIMELINE: file of what the ranks do when; empty: none
+  std::string accounting = "on";  // HORO_ACCOUNTING: where the time of each step goes: on or off
+  std::string marks = "on";       // HORO_MARKS: marks of input, backward, optimizer and checkpoints: on or off
+  std::string steps;              // HORO_STEPS: file of a line for each step; empty: none
+  std::string timeline;           // HORO_TIMELINE: file of what the ranks do when; empty: none
 
   // The audit of replicas: bindings/python/horo/torch/audit.py.
   std::string audit = "warn";                   // HORO_AUDIT: what a difference does: warn, raise or off

@@ -1,6 +1,7 @@
 #include "horo/base/output_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +41,16 @@ int open_output_file(int folder, const std::string& path, mode_t mode) {
     throw std::invalid_argument(fault);
   }
   if (!S_ISREG(status.st_mode) && ::fcntl(fd, F_SETFL, O_WRONLY) != 0) fail_output(fd, errno);
+  return fd;
+}
+
+int open_output_alone(const std::string& path, const char* busy) {
+  const int fd = open_output_file(AT_FDCWD, path, 0666);
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(fd);
+    throw std::invalid_argument(busy);
+  }
+  if (::ftruncate(fd, 0) != 0 && errno != EINVAL) fail_output(fd, errno);  // EINVAL: a device
   return fd;
 }
 

@@ -13,6 +13,10 @@ namespace horo {
 // descriptor. Throws std::system_error or, for what is refused, std::invalid_argument with a sentence without the path.
 int open_output_file(int folder, const std::string& path, mode_t mode);
 
+// Opens a file that one process alone writes, and empties it. A job that a rank starts inherits its settings: two
+// processes must not write to one file. busy: the text of the exception if another process does. Throws as above.
+int open_output_alone(const std::string& path, const char* busy);
+
 // Opens a folder in which files are written. It may be a link of this user or of root. The same of the rest.
 int open_output_folder(const std::string& path);
 

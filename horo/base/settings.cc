@@ -1,8 +1,11 @@
-// The table. Defaults are those of Config; ranges and meanings are written once, here.
+// The table. Defaults are those of Config; ranges and meanings are written once, here and in process_settings.h.
 #include "horo/base/settings.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+
+#include "horo/base/process_settings.h"
 
 namespace horo {
 namespace {
@@ -13,7 +16,7 @@ constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
 constexpr SettingRange kWait{1, 7LL * 24 * 3600 * 1000};
 constexpr std::int64_t kMaxBufferBytes = 1LL << 40;
 
-constexpr Setting kSettings[] = {
+constexpr Setting kOtherSettings[] = {
     {.name = "HORO_RANK",
      .group = kWorld,
      .field = &Config::rank,
@@ -313,77 +316,14 @@ constexpr Setting kSettings[] = {
      .field = &Config::max_early_bytes,
      .range = {0, kMaxBufferBytes},
      .meaning = "received from one peer before the receives were posted"},
-
-    {.name = "HORO_TIMELINE",
-     .group = kProcess,
-     .field = &Config::timeline,
-     .meaning = "file to which rank 0 writes what it does when, for ui.perfetto.dev; the other ranks write files with "
-                "their number in the name beside it, and horo timeline merge joins them (docs/timeline.md)"},
-    {.name = "HORO_LOG_LEVEL",
-     .group = kProcess,
-     .choices = "trace, debug, info, warning, error or off",
-     .default_is = "warning",
-     .environment_alone = true,
-     .meaning = "least important log lines that are written to stderr"},
-    {.name = "HORO_KERNELS",
-     .group = kProcess,
-     .choices = "scalar, sse2, neon, avx2, avx512 or auto",
-     .default_is = "auto",
-     .environment_alone = true,
-     .meaning = "instruction set of the sums; the results are the same bits; auto takes the best one of this "
-                "processor (`horo doctor` lists them)"},
-    {.name = "HORO_MPI_LIBRARY",
-     .group = kProcess,
-     .field = &Config::mpi_library,
-     .default_is = "libhoro_mpi.so beside libhoro.so",
-     .meaning = "path of the plug-in for HORO_BACKEND=mpi"},
-    {.name = "HORO_CUDA_LIBRARY",
-     .group = kProcess,
-     .field = &Config::cuda_library,
-     .default_is = "libhoro_cuda.so beside libhoro.so",
-     .meaning = "path of the plug-in for CUDA tensors"},
-    {.name = "HORO_NCCL_LIBRARY",
-     .group = kProcess,
-     .field = &Config::nccl_library,
-     .default_is = "the libnccl.so.2 that the process has loaded, as torch does, or that the loader finds",
-     .meaning = "path of the NCCL that reduces CUDA tensors"},
-    {.name = "HORO_LIBRARY",
-     .group = kProcess,
-     .default_is = "the one installed beside the Python package",
-     .environment_alone = true,
-     .meaning = "path of the libhoro.so that Python loads"},
-    {.name = "HORO_TORCH_DEFAULT",
-     .group = kProcess,
-     .choices = "0 or 1",
-     .default_is = "0",
-     .environment_alone = true,
-     .meaning = "1: torch.distributed uses horo for CPU tensors where a script names no backend"},
-    {.name = "HORO_REPLACE_GLOO",
-     .group = kProcess,
-     .choices = "0 or 1",
-     .default_is = "0",
-     .environment_alone = true,
-     .meaning = "1: a process group of torch.distributed that a script asks for as \"gloo\", or that torch would give "
-                "to it, is made by horo; horo run --replace-gloo sets it"},
-    {.name = "HORO_TRUST_STORE",
-     .group = kProcess,
-     .choices = "0 or 1",
-     .default_is = "0",
-     .environment_alone = true,
-     .meaning = "1: the job key of a process group on several hosts travels through the store of torch.distributed, so "
-                "that every process that reads the store can join the job"},
-    {.name = "HORO_STARTED_BY",
-     .group = kProcess,
-     .default_is = "set by horo.init() in Python",
-     .environment_alone = true,
-     .meaning = "process id and place of the rank that has started this process; horo.init() refuses to make another "
-                "rank of it"},
-    {.name = "HORO_EXE",
-     .group = kProcess,
-     .default_is = "horo on the PATH",
-     .environment_alone = true,
-     .meaning = "path of the horo executable that tools and tests start"},
 };
+
+constexpr auto kSettings = [] {
+  std::array<Setting, std::size(kOtherSettings) + std::size(kProcessSettings)> all{};
+  std::copy(std::begin(kProcessSettings), std::end(kProcessSettings),
+            std::copy(std::begin(kOtherSettings), std::end(kOtherSettings), all.begin()));
+  return all;
+}();
 
 }  // namespace
 

@@ -1,7 +1,5 @@
 #include "horo/base/timeline_file.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,27 +49,12 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
-// A job that a rank starts inherits HORO_TIMELINE: two processes must not write to one file.
 int open_alone(const std::string& path) {
-  const auto refuse = [&](const char* why) {
-    throw std::invalid_argument(say("timeline: cannot write ", path, ": ", why));
-  };
-  int fd = -1;
   try {
-    fd = open_output_file(AT_FDCWD, path, 0666);
+    return open_output_alone(path, "another timeline is being written to it");
   } catch (const std::exception& error) {
-    refuse(error.what());
+    throw std::invalid_argument(say("timeline: cannot write ", path, ": ", error.what()));
   }
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(fd);
-    refuse("another timeline is being written to it");
-  }
-  if (::ftruncate(fd, 0) != 0 && errno != EINVAL) {  // EINVAL: a device
-    const int error = errno;
-    ::close(fd);
-    refuse(std::strerror(error));
-  }
-  return fd;
 }
 
 std::string number_of(const TimelineJob& job) {

@@ -68,6 +68,10 @@ void ByteWriter::u64(std::uint64_t value) {
 void ByteWriter::f64(double value) {
   put(bytes_, std::bit_cast<std::uint64_t>(value));
 }
+void ByteWriter::varint(std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) u8(static_cast<std::uint8_t>(value | 0x80));
+  u8(static_cast<std::uint8_t>(value));
+}
 void ByteWriter::raw(std::span<const std::byte> bytes) {
   bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
 }
@@ -92,6 +96,18 @@ std::uint64_t ByteReader::u64() {
 }
 double ByteReader::f64() {
   return std::bit_cast<double>(u64());
+}
+
+std::uint64_t ByteReader::varint() {
+  std::uint64_t value = 0;
+  for (unsigned shift = 0; shift < 64; shift += 7) {
+    const std::uint8_t byte = u8();
+    const bool is_too_long = (byte == 0 && shift > 0) || (shift == 63 && byte > 1);
+    if (is_too_long) break;
+    value |= std::uint64_t{byte & 0x7fU} << shift;
+    if (byte < 0x80) return value;
+  }
+  throw ProtocolError("a number of more bytes than it needs");
 }
 
 std::span<const std::byte> ByteReader::raw(std::size_t size) {

@@ -20,6 +20,7 @@ class ByteWriter {
   void u32(std::uint32_t value);
   void u64(std::uint64_t value);
   void f64(double value);
+  void varint(std::uint64_t value);  // seven bits a byte, the lowest first
   void raw(std::span<const std::byte> bytes);
   void text(std::string_view text);  // u32 length, then the bytes
   const std::vector<std::byte>& bytes() const { return bytes_; }
@@ -37,6 +38,7 @@ class ByteReader {
   std::uint32_t u32();
   std::uint64_t u64();
   double f64();
+  std::uint64_t varint();  // refused if it is longer than needed
   std::span<const std::byte> raw(std::size_t size);
   std::string text(std::size_t max_bytes);
   // The number of elements of at least `element_bytes` each that follow; refused if they exceed the remaining bytes.

@@ -28,6 +28,7 @@ Engine::Engine(const Config& config, const Start& how, const EngineContext& cont
       registry_(context.registry),
       callers_(context.callers),
       timeline_(context.timeline),
+      job_times_(context.job_times),
       reconnect_(how.reconnect),
       no_memory_(peer_lost(config_.rank, "rank " + std::to_string(config_.rank) + ": " + out_of_memory()->text)) {
   if (config.guard_fd >= 0) {

@@ -25,6 +25,7 @@
 #include "horo/engine/failure_detector.h"
 #include "horo/engine/stall_diagnosis.h"
 #include "horo/lane/lane_set.h"
+#include "horo/steps/job_times.h"
 #include "horo/tensors/callers.h"
 #include "horo/tensors/tensor_table.h"
 #include "horo/topology.h"
@@ -41,6 +42,7 @@ struct EngineContext {
   const Registry& registry;
   Callers& callers;
   Timeline& timeline;
+  JobTimes& job_times;
 };
 
 class Engine {
@@ -165,6 +167,7 @@ class Engine {
   const Registry& registry_;
   Callers& callers_;
   Timeline& timeline_;
+  JobTimes& job_times_;
   const Reconnect reconnect_;
   StallDiagnosis stall_diagnosis_;
   // Members of the engine thread:

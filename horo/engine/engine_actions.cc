@@ -33,7 +33,11 @@ void Engine::perform(Send& send, std::vector<Event>&) {
 void Engine::perform(Release& release, std::vector<Event>&) {
   fail_point("engine.released");
   Job job;
-  if (timeline_.is_on()) job.released = Clock::now();
+  if (timeline_.is_on() || job_times_.is_on()) job.released = Clock::now();
+  // Hosts have clocks of their own: without the way of the message, which is not known, the time is late by that.
+  if (release.ready == TimePoint::min() && release.last >= 0 && job_times_.is_on()) {
+    release.ready = job.released - release.hold;
+  }
   job.items = epoch_->pending.take(release);
   if (job.first().spec->kind == CollectiveKind::kRebuild) {
     rebuild_ = job.first();  // run_iteration() performs it

@@ -39,7 +39,8 @@ Topology Engine::open_lanes(EpochState& epoch) {
   Members world{{}, 0, std::move(agreed.hosts), agreed.costs, epoch.links.arenas};
   for (int rank = 0; rank < config.size; ++rank) world.ranks.push_back(rank);
   epoch.lanes = std::make_unique<LaneSet>(
-      LaneContext{*epoch.links.transport, tensor_table_, counters_, config, registry_, &timeline_}, std::move(world),
+      LaneContext{*epoch.links.transport, tensor_table_, counters_, config, registry_, &timeline_, &job_times_},
+      std::move(world),
       [this, number = epoch.membership.epoch](FailurePtr failure) { lane_failed(number, std::move(failure)); },
       [this] { wake(); });
   for (const auto& [set, ranks] : epoch.coordinator.sets()) {
@@ -160,6 +161,7 @@ void Engine::begin_lanes(std::uint32_t epoch) {
 }
 
 void Engine::set_between_epochs(bool between) noexcept {
+  between ? job_times_.freeze(Clock::now()) : job_times_.thaw(Clock::now());
   MutexLock lock(mutex_);
   between_epochs_ = between;
   changed_.notify_all();

@@ -29,6 +29,7 @@ CoordinatorConfig coordinator_config(const Config& config) {
   c.max_sets = config.max_process_sets;
   c.kept_tensors = config.kept_tensors;
   c.elastic = config.min_np > 0;
+  c.has_one_clock = config.local_size == config.size;
   c.kept_effects = kMaxEffects;
   c.kept_effect_bytes = kMaxEffectBytes;
   return c;

@@ -48,7 +48,7 @@ CollectiveRunner::CollectiveRunner(const LaneContext& context, Members members, 
       groups_(context.transport, std::move(members), context.config, context.counters),
       buckets_(*groups_.all(), context.counters, is_elastic(context.config)),
       staging_(groups_.all(), stop_),
-      recorder_(context.timeline),
+      recorder_({context.timeline, context.times, is_elastic(context.config)}),
       devices_(make_devices(context, groups_.members().ranks, recorder_, stop_)),
       delivery_(
           make_delivery(context, {context.tensor_table, groups_, buckets_, staging_, recorder_, devices_.get()})) {}

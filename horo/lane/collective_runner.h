@@ -30,6 +30,7 @@ struct LaneContext {
   const Config& config;
   const Registry& registry;
   Timeline* timeline = nullptr;  // null: none
+  JobTimes* times = nullptr;     // the same
   DeviceTurns* turns = nullptr;  // null: tensors on devices go by way of the host
 };
 

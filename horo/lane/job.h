@@ -17,7 +17,7 @@ namespace horo {
 struct Job {
   Release release;
   ItemList items;           // in bucket order
-  TimePoint released = {};  // when this rank received the release; only with a timeline
+  TimePoint released = {};  // when this rank received the release; only with a timeline or the accounting
   std::uint64_t turn = 0;   // of DeviceTurns; 0: none, since it uses no device or goes by way of the host
   const Item& first() const { return items->front(); }
 };

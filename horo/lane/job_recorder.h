@@ -1,28 +1,41 @@
-// JobRecorder: writes down in the timeline what a lane does with a job. Off, it does nothing.
+// JobRecorder: writes down when a lane does what with a job: for the accounting of steps, and, with names, in the
+// timeline. With both off it does nothing.
 #pragma once
 
 #include <optional>
 
 #include "horo/base/timeline.h"
 #include "horo/lane/job.h"
+#include "horo/steps/job_times.h"
 
 namespace horo {
 
-// The thread that runs the lane's tasks. The timeline outlives it.
+// Each outlives the recorder, or is null: off.
+struct RecordContext {
+  Timeline* timeline = nullptr;
+  JobTimes* times = nullptr;
+  bool retains = false;  // of an elastic job: the unpack phase is the commit
+};
+
+// The thread that runs the lane's tasks.
 class JobRecorder {
  public:
-  explicit JobRecorder(Timeline* timeline) : timeline_(timeline) {}
+  explicit JobRecorder(const RecordContext& context);
+  ~JobRecorder();
+  JobRecorder(const JobRecorder&) = delete;
+  JobRecorder& operator=(const JobRecorder&) = delete;
 
   void begin(const Job& job);
   // The phase ends now.
-  void mark(Phase phase) {
-    if (record_) record_->ends[static_cast<std::size_t>(phase)] = Clock::now();
-  }
+  void mark(Phase phase);
   // The job has ended.
   void end(const Job& job);
 
  private:
-  Timeline* const timeline_;           // null: off
+  void begin_in_timeline(const Job& job, TimePoint now);
+
+  const RecordContext context_;
+  bool is_timed_ = false;              // the job that runs
   std::optional<TimelineJob> record_;  // of the job that runs
 };
 

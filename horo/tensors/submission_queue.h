@@ -37,6 +37,8 @@ class SubmissionQueue {
   };
   Mark mark() const { return {batch_.events.size(), batch_.items.size(), batch_.plans.size(), single_bytes_}; }
   void roll_back(const Mark& mark) noexcept;
+  // What was added since then was submitted at this time. Reads no clock if nothing was.
+  void stamp(const Mark& mark, TimePoint (*now)());
 
   // Takes everything; the batch has no declarations.
   SubmissionBatch take();

@@ -226,6 +226,7 @@ TensorTable::Accepted TensorTable::accept(std::span<const Submission> submission
     undo(submissions, begun);
     throw;
   }
+  queue_.stamp(mark, &Clock::now);
   const std::vector<FilledPlan>& plans = queue_.batch().plans;
   for (std::size_t i = mark.plans; i < plans.size(); ++i) plans_.commit(plans[i].plan);
   const auto is_message = [](const auto& work) { return work->is_message(); };
@@ -241,7 +242,8 @@ void TensorTable::begin(const Submission& submission, const std::set<ScopedName>
   TensorRecord& record = tensors_.at(submission.key);
   record.item.submission = submission;
   record.item.round = rounds_.current({record.spec.set, record.spec.round_stream});
-  record.item.work = std::make_shared<Work>(submission.key, record.spec.kind == CollectiveKind::kSendRecv);
+  const bool is_message = record.spec.kind == CollectiveKind::kSendRecv;
+  record.item.work = std::make_shared<Work>(submission.key, is_message ? kMessagesLane : record.spec.set);
   if (timeline_ != nullptr && timeline_->is_on()) record.item.submitted = Clock::now();
   record.serial = ++serial_;
   record.lost = is_lost(record.spec) || (!lost_units.empty() && lost_units.contains(unit_of(record.spec)));
@@ -275,7 +277,9 @@ bool TensorTable::step_end(std::uint32_t set) {
   MutexLock lock(mutex_);
   check_open();
   sets_.find_mine(set);
+  const SubmissionQueue::Mark mark = queue_.mark();
   plans_.end_step(set, queue_.batch());
+  queue_.stamp(mark, &Clock::now);
   request_flush();
   return queue_.needs_wake();
 }

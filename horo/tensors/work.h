@@ -14,6 +14,7 @@
 #include "controller/coordinator.h"
 #include "horo/base/failure.h"
 #include "horo/base/time.h"
+#include "horo/base/timeline.h"
 
 namespace horo {
 
@@ -30,12 +31,16 @@ struct Outcome {
   std::vector<std::int64_t> counts;
 };
 
+inline constexpr std::uint32_t kMessagesLane = kTimelineMessages;
+
 // Any thread may call the functions of the first group. Small, because each tensor in flight has one.
 class Work {
  public:
-  explicit Work(Key key, bool is_message = false) : key_(key), is_message_(is_message) {}
+  // lane: the number of the process set in whose lane it ends, or kMessagesLane.
+  explicit Work(Key key, std::uint32_t lane = 0) : key_(key), lane_(lane) {}
   Key key() const { return key_; }
-  bool is_message() const { return is_message_; }  // of a send_recv, which ends in the lane of messages
+  std::uint32_t lane() const { return lane_; }
+  bool is_message() const { return lane_ == kMessagesLane; }  // of a send_recv
 
   // Has ended. Looks at the device, if the Work was issued.
   bool finished() const;
@@ -83,7 +88,7 @@ class Work {
   void become(State state) const noexcept;
 
   const Key key_;
-  const bool is_message_;
+  const std::uint32_t lane_;
   // What was written before a state is set can be read after it.
   mutable std::atomic<State> state_ = State::kRunning;
   std::uint32_t epoch_ = 0;

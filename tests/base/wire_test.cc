@@ -38,6 +38,23 @@ FrameBytes rewritten(const Frame& frame, std::size_t at, std::byte value) {
   return bytes;
 }
 
+TEST(Wire, AVarintIsReadAsItWasWrittenAndALongerFormIsRefused) {
+  for (const std::uint64_t value : {0ULL, 1ULL, 127ULL, 128ULL, 300ULL, 1ULL << 35, ~0ULL}) {
+    ByteWriter out;
+    out.varint(value);
+    ByteReader in(out.bytes());
+    EXPECT_EQ(in.varint(), value);
+    in.expect_end();
+  }
+  ByteWriter longer;
+  longer.u8(0x80);
+  longer.u8(0);
+  EXPECT_THROW(ByteReader(longer.bytes()).varint(), ProtocolError);
+  ByteWriter endless;
+  for (int i = 0; i < 11; ++i) endless.u8(0xff);
+  EXPECT_THROW(ByteReader(endless.bytes()).varint(), ProtocolError);
+}
+
 TEST(Wire, Crc32cMatchesRfc3720) {
   std::vector<std::byte> ascending(32), descending(32);
   for (int i = 0; i < 32; ++i) ascending[i] = descending[31 - i] = static_cast<std::byte>(i);

@@ -254,6 +254,54 @@ TEST(Coordinator, TheLeaderHasReadyTimesOfAllRanksAndAMemberItsOwn) {
   EXPECT_THAT(member.at(0).since, ElementsAre(TimePoint::min(), start));
 }
 
+// The releases among the actions of a coordinator.
+std::vector<Release> releases_of(const Actions& actions) {
+  std::vector<Release> found;
+  for (const Action& action : actions) {
+    if (const auto* release = std::get_if<Release>(&action)) found.push_back(*release);
+  }
+  return found;
+}
+
+// Rank 1 has submitted the tensor 2 ms before its engine tells, rank 0 has it 30 ms earlier; the releases on rank 1.
+std::vector<Release> release_on_rank_1(bool has_one_clock, TimePoint start) {
+  using std::chrono::milliseconds;
+  CoordinatorConfig config;
+  config.size = 2;
+  config.has_one_clock = has_one_clock;
+  Coordinator leader(config);
+  config.rank = 1;
+  Coordinator member(config);
+  Actions actions, from_member, on_member;
+  leader.declare(0, gradient("x"));
+  member.declare(0, gradient("x"));
+  leader.on(Submitted{.key = 0, .at = start}, start + milliseconds(1), actions);
+  leader.flush(start + milliseconds(1), actions);
+  member.on(Submitted{.key = 0, .at = start + milliseconds(30)}, start + milliseconds(32), from_member);
+  member.flush(start + milliseconds(32), from_member);
+  leader.on(Received{1, std::get<Send>(from_member.at(0)).bytes}, start + milliseconds(33), actions);
+  leader.flush(start + milliseconds(33), actions);
+  EXPECT_EQ(releases_of(actions).at(0).last, 1);
+  for (const Action& action : actions) {
+    if (const auto* send = std::get_if<Send>(&action)) {
+      member.on(Received{0, send->bytes}, start + milliseconds(34), on_member);
+    }
+  }
+  return releases_of(on_member);
+}
+
+TEST(Coordinator, AReleaseNamesTheRankThatWasReadyLastAndHowLongBefore) {
+  const TimePoint start = TimePoint{} + std::chrono::seconds(5);
+  const Release on_one_clock = release_on_rank_1(true, start).at(0);
+  EXPECT_EQ(on_one_clock.last, 1);
+  EXPECT_EQ(on_one_clock.hold, std::chrono::milliseconds(2));
+  EXPECT_EQ(on_one_clock.ready, start + std::chrono::milliseconds(31));
+  const Release on_two_clocks = release_on_rank_1(false, start).at(0);
+  EXPECT_EQ(on_two_clocks.last, 1);
+  EXPECT_EQ(on_two_clocks.hold, std::chrono::milliseconds(2));
+  EXPECT_EQ(on_two_clocks.ready, TimePoint::min());
+}
+
 TEST(Coordinator, TheReadyTimesOfAPlanAreThoseOfItsCompletion) {
   Ranks ranks(2);
   learn_plans(ranks, {gradient("a"), gradient("b")});

@@ -45,6 +45,7 @@ TEST(IdSet, AnIdBeyondTheLimitIsRefused) {
 UpMessage up_message() {
   UpMessage message;
   message.applied = 7;
+  message.age_us = 300;
   message.active = {3};
   message.requests = {{gradient("a.weight", {2, 0, 3}), true}};
   message.present = {1, 2, 9};
@@ -61,9 +62,9 @@ UpMessage up_message() {
 
 DownMessage down_message() {
   DownMessage message;
-  message.items.emplace_back(ReleaseTensors{{{TensorName{0, 1, "x"}, 4}, {{}, 5}}, {0, 2}});
+  message.items.emplace_back(ReleaseTensors{{{TensorName{0, 1, "x"}, 4}, {{}, 5}}, {0, 2}, {}, false, {2, 700'000}});
   message.items.emplace_back(SkipTensors{{{TensorName{0, 0, "y"}, {}}}});
-  message.items.emplace_back(ReleasePlan{2, {{0, {1}}, {3, {0, 1, 2}}}, true});
+  message.items.emplace_back(ReleasePlan{2, {{0, {1}}, {3, {0, 1, 2}}}, true, {1, 0}});
   message.items.emplace_back(DefinePlan{3, {5, 4}});
   message.items.emplace_back(DissolvePlan{1});
   message.items.emplace_back(FailTensors{{{{1, 2, "z"}, true, "what"}, {{1, 2, "a"}, false, ""}}, "why", {0, 2}});
@@ -78,9 +79,28 @@ DownMessage down_message() {
   return message;
 }
 
+TEST(Messages, AReleaseNamesTheLastRankAndTheMessageWhenItWasSent) {
+  DownMessage message = down_message();
+  message.sent = TimePoint{} + std::chrono::nanoseconds(123'456'789);
+  const DownMessage back = decode_down(encode(message), world_of(3).coordinator);
+  EXPECT_EQ(back.sent, message.sent);
+  const auto& tensors = std::get<ReleaseTensors>(back.items[0]);
+  EXPECT_EQ(tensors.last.rank, 2);
+  EXPECT_EQ(tensors.last.hold_us, 700'000U);
+  EXPECT_FALSE(tensors.reports_done);
+  const auto& plan = std::get<ReleasePlan>(back.items[2]);
+  EXPECT_EQ(plan.last.rank, 1);
+  EXPECT_EQ(plan.last.hold_us, 0U);
+  EXPECT_TRUE(plan.reports_done);
+  EXPECT_EQ(decode_down(encode(down_message()), world_of(3).coordinator).sent, TimePoint{});
+  std::get<ReleaseTensors>(message.items[0]).last.rank = 3;
+  EXPECT_THROW(decode_down(encode(message), world_of(3).coordinator), ProtocolError);
+}
+
 TEST(Messages, AnUpMessageIsReadAsItWasWritten) {
   const UpMessage back = decode_up(encode(up_message()), world_of(3).coordinator);
   EXPECT_EQ(back.applied, 7U);
+  EXPECT_EQ(back.age_us, 300U);
   EXPECT_EQ(back.active, Ids({3}));
   ASSERT_EQ(back.requests.size(), 1U);
   EXPECT_EQ(back.requests[0].spec, gradient("a.weight", {2, 0, 3}));

@@ -31,7 +31,7 @@ TEST_P(Named, TravelsAsANumberFromItsSecondUseOn) {
     ASSERT_EQ(ranks.sent.size(), 2U) << "a report and a release";
     for (const Send& send : ranks.sent) {
       EXPECT_TRUE(send.has_bits && !send.has_names);
-      EXPECT_LE(send.bytes.size(), send.to == 0 ? 41U : 30U);
+      EXPECT_LE(send.bytes.size(), send.to == 0 ? 44U : 36U);
       RecordProperty(send.to == 0 ? "report" : "release", std::to_string(send.bytes.size()));
     }
   }

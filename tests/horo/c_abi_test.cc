@@ -57,6 +57,33 @@ class CAbi : public testing::Test {
   horo_session* const session_ = horo_init(settings_.data(), settings_.size());
 };
 
+TEST_F(CAbi, AStepHasTheBarsOfItsMarksAndTheyAddUp) {
+  horo_step step{};
+  step.struct_bytes = sizeof(step);
+  EXPECT_EQ(horo_last_step(session_, &step), 0);
+  horo_ended_step end{};
+  end.struct_bytes = sizeof(end);
+  end.samples = 32;
+  end.work = -1;
+  end.kinds = 1U << HORO_MARK_INPUT;
+  ASSERT_EQ(horo_end_step(session_, &end), HORO_OK) << error();
+  const std::array<std::int64_t, 4> marks = {2 * HORO_MARK_INPUT + 1, 0, 2 * HORO_MARK_INPUT, INT64_MAX};
+  ASSERT_EQ(horo_add_marks(session_, marks.data(), 1), HORO_OK) << error();
+  end.marks = marks.data() + 2;
+  end.mark_count = 1;
+  ASSERT_EQ(horo_end_step(session_, &end), HORO_OK) << error();
+  ASSERT_EQ(horo_last_step(session_, &step), 1) << error();
+  EXPECT_EQ(step.number, 1U);
+  EXPECT_EQ(step.bars_ns[HORO_BAR_INPUT], step.time_ns);
+  EXPECT_EQ(step.known >> HORO_BAR_FORWARD & 1U, 0U);
+  EXPECT_EQ(step.samples, 32);
+  EXPECT_EQ(step.gc_ns, -1);
+  const std::array<std::int64_t, 2> unknown = {10, 0};
+  EXPECT_EQ(horo_add_marks(session_, unknown.data(), 1), HORO_INVALID_ARGUMENT);
+  EXPECT_THAT(error(), HasSubstr("mark 10: expected 0 to 9"));
+  EXPECT_EQ(horo_end_step(session_, nullptr), HORO_INVALID_ARGUMENT);
+}
+
 TEST_F(CAbi, AStaticJobHasNoNotice) {
   double grace_s = 7;
   EXPECT_EQ(horo_notice(session_, &grace_s), 0);

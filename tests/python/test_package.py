@@ -41,6 +41,8 @@ def python(code, **options):
         ("horo_set_info", _native.SetInfo),
         ("horo_op", _native.Op),
         ("horo_codec", _native.Codec),
+        ("horo_step", _native.Step),
+        ("horo_ended_step", _native.EndedStep),
     ],
 )
 def test_structs_have_the_layout_of_the_header(name, struct, root, tmp_path):

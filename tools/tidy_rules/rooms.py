@@ -13,6 +13,7 @@ PRODUCT = RING | {
     "controller",
     "elastic",
     "horo",
+    "horo/steps",
     "horo/tensors",
     "horo/lane",
     "horo/engine",
@@ -44,9 +45,11 @@ ROOMS = {
     "controller": set(),
     "elastic": set(),
     "elastic/service": {"elastic"},
+    "horo/steps": {"ring/os"},
     "horo/tensors": {"controller", "ring/codec", "ring/cuda", "ring/reduce"},
-    "horo/lane": {"horo/tensors", "controller", "ring/cuda", "ring/group", "ring/nccl", "ring/os", DOOR},
+    "horo/lane": {"horo/steps", "horo/tensors", "controller", "ring/cuda", "ring/group", "ring/nccl", "ring/os", DOOR},
     "horo/engine": {
+        "horo/steps",
         "horo/tensors",
         "horo/lane",
         "controller",
@@ -58,6 +61,7 @@ ROOMS = {
         DOOR,
     },
     "horo": {
+        "horo/steps",
         "horo/tensors",
         "horo/lane",
         "horo/engine",

@@ -24,9 +24,11 @@ from horo._default import (
     shutdown,
     size,
 )
+from horo._marks import input
 from horo._native import version
 from horo._notice import Notice, notice
 from horo._sets import ProcessSet, add_process_set, global_process_set, init, remove_process_set
+from horo._steps import last_step, last_steps, step_end
 from horo.errors import Drained, HoroError, Mismatch, PeerLost, ReplicasDiffer, ShutDown
 
 from horo import elastic  # isort: skip  # it needs the names above
@@ -49,7 +51,10 @@ __all__ = [
     "elastic",
     "global_process_set",
     "init",
+    "input",
     "is_initialized",
+    "last_step",
+    "last_steps",
     "local_rank",
     "local_size",
     "notice",
@@ -61,6 +66,7 @@ __all__ = [
     "remove_process_set",
     "shutdown",
     "size",
+    "step_end",
 ]
 
 

@@ -15,7 +15,10 @@ from horo import (
     cross_rank,
     cross_size,
     global_process_set,
+    input,
     is_initialized,
+    last_step,
+    last_steps,
     local_rank,
     local_size,
     notice,
@@ -26,6 +29,7 @@ from horo import (
     remove_process_set,
     shutdown,
     size,
+    step_end,
 )
 from horo._built import (
     ccl_built,

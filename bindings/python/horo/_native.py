@@ -11,6 +11,15 @@ from ctypes import CFUNCTYPE, POINTER, c_char_p, c_double, c_int32, c_int64, c_s
 
 ABI_VERSION = 1
 
+# horo_bar
+BAR_INPUT, BAR_FORWARD, BAR_BACKWARD, BAR_AFTER_BACKWARD, BAR_OPTIMIZER, BAR_CHECKPOINT, BAR_BETWEEN = range(7)
+BAR_SKEW, BAR_AGREEMENT, BAR_TRANSFER, BAR_COPIES, BAR_COMMIT, BAR_HAND_OVER, BAR_MEMBERSHIP = range(7, 14)
+# horo_mark
+MARK_INPUT, MARK_BACKWARD, MARK_OPTIMIZER, MARK_CHECKPOINT, MARK_COLLECTION = range(5)
+# flags of horo_step
+STEP_ESTIMATED_WAIT, STEP_TOO_MANY_WAITS, STEP_JOBS_FORGOTTEN = 1, 2, 4
+# flags of horo_ended_step
+STEP_IN_FORWARD, STEP_WAITS_ELSEWHERE = 1, 2
 # horo_status
 OK, TIMEOUT = 0, 1
 INVALID_ARGUMENT, MISMATCH, PEER_LOST, SHUT_DOWN, INTERNAL = -1, -2, -3, -4, -5
@@ -199,6 +208,47 @@ class Place(ctypes.Structure):
     _fields_ = [("struct_bytes", c_uint32), ("plan", c_uint32), ("offset", c_uint64), ("bytes", c_uint64)]
 
 
+class Step(ctypes.Structure):
+    """horo_step"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("known", c_uint32),
+        ("number", c_uint64),
+        ("stream", c_uint64),
+        ("begin_ns", c_int64),
+        ("time_ns", c_int64),
+        ("bars_ns", c_int64 * 14),
+        ("hidden_transfer_ns", c_int64),
+        ("hidden_copies_ns", c_int64),
+        ("gc_ns", c_int64),
+        ("cpu_ns", c_int64),
+        ("run_queue_ns", c_int64),
+        ("samples", c_int64),
+        ("work", c_int64),
+        ("switches", c_int32),
+        ("epoch", c_uint32),
+        ("flags", c_uint32),
+        ("late_ranks", c_int32 * 3),
+        ("late_ns", c_int64 * 3),
+    ]
+
+
+class EndedStep(ctypes.Structure):
+    """horo_ended_step"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("flags", c_uint32),
+        ("stream", c_uint64),
+        ("samples", c_int64),
+        ("work", c_int64),
+        ("kinds", c_uint32),
+        ("mark_count", c_uint32),
+        ("marks", c_void_p),
+    ]
+
+
 class ExchangeCall(ctypes.Structure):
     """horo_exchange_call"""
 
@@ -262,6 +312,11 @@ QUICK = {
     "horo_register_op": (c_int32, [_SESSION, c_char_p, POINTER(Op)]),
     "horo_register_codec": (c_int32, [_SESSION, c_char_p, POINTER(Codec)]),
     "horo_step_end": (c_int32, [_SESSION, c_uint32]),
+    "horo_end_round": (c_int32, [_SESSION, c_uint32]),
+    "horo_end_step": (c_int32, [_SESSION, POINTER(EndedStep)]),
+    "horo_add_marks": (c_int32, [_SESSION, c_void_p, c_uint32]),
+    "horo_last_step": (c_int32, [_SESSION, POINTER(Step)]),
+    "horo_get_steps": (c_int32, [_SESSION, POINTER(Step), c_size_t]),
     "horo_begin_round": (c_int32, [_SESSION, c_uint32, c_uint64, c_uint64, c_uint64]),
     "horo_fail_round": (c_int32, [_SESSION, c_uint32, c_uint64, c_char_p]),
     "horo_plans_version": (c_int64, [_SESSION]),

@@ -11,7 +11,7 @@ class Rounds:
 
     def step_end(self, number=0):
         """All gradients of a step were submitted to the process set and waited for."""
-        self._check(quick.horo_step_end(self.pointer, number))
+        self._check(quick.horo_end_round(self.pointer, number))
 
     def begin_round(self, number, stream, step, round):
         """What this rank submits from now on of this round stream belongs to this round.

@@ -10,6 +10,8 @@ import weakref
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from horo.torch import marks
+
 # The step() of these classes updates each parameter by itself. That of a derived class may not.
 _SUPPORTED = (
     torch.optim.SGD,
@@ -134,9 +136,11 @@ class CrossBarrier:
         optimizer = self._optimizer()
         groups = optimizer.param_groups
         optimizer.param_groups = [{**settings, "params": [param]}]
+        marks.begin_step()
         try:
             self._update(optimizer)
         finally:
+            marks.end_step()
             optimizer.param_groups = groups
             param.grad = None
         if not self._pending:

@@ -5,6 +5,7 @@ import functools
 
 from horo import _default
 from horo._compression import NoneCompressor, wire_codec
+from horo.torch import marks, rounds
 from horo.torch.arrays import DTYPES
 
 TIMEOUT_S = 1800
@@ -23,5 +24,7 @@ def ddp_hook(state, bucket):
 def _group(session):
     from horo.torch.distributed.process_group import ProcessGroup
 
+    rounds.wrap_backward()
+    marks.install_for_groups(session)
     topology = session.topology
     return ProcessGroup((topology.rank, range(topology.size)), session, 0, TIMEOUT_S, "ddp_hook")

@@ -11,7 +11,7 @@ from horo._default import session
 from horo._handles import synchronize
 from horo._notice import leave_if_drained
 from horo._specs import Adasum, is_no_name
-from horo.torch import copies
+from horo.torch import copies, marks, rounds
 from horo.torch.audit import Audit
 from horo.torch.ops import allreduce_async
 from horo.torch.options import passes_of
@@ -63,6 +63,15 @@ class _DeltaDistributed:
         """Calls the step() of the user's class, and then moves each parameter from where it was by the Adasum of all
         ranks' changes; a frozen one stays. Blocks until all ranks call it. Raises Drained at the end if this rank has
         got a notice. After an error the parameters are where they were before the call."""
+        marks.begin_step()
+        try:
+            return self._horo_step(closure)
+        finally:
+            marks.end_of_round(session(), 0)  # a backward reduces nothing, so steps end here
+            marks.end_step()
+
+    @traced
+    def _horo_step(self, closure):
         self._opt_called = True  # for schedulers, which otherwise replace step()
         if not self._horo_options["process_set"].included():
             return self._horo_own_step(closure)
@@ -146,6 +155,8 @@ def make_delta_distributed(optimizer, names, options):
     """Makes the optimizer a DistributedOptimizer with op=Adasum, and returns it. options: the arguments of
     DistributedOptimizer. Those that are about gradients have no meaning here; those that promise something are
     refused."""
+    marks.install_for_optimizers()
+    rounds.wrap_backward()
     for option in ("gradient_as_bucket_view", "priority", "cross_barrier"):
         if options[option]:
             raise ValueError(

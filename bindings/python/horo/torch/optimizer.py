@@ -13,7 +13,7 @@ from horo._default import session
 from horo._notice import leave_if_drained
 from horo._sets import check, global_process_set
 from horo._specs import Adasum, Average, is_no_name, order_number
-from horo.torch import copies, rounds
+from horo.torch import copies, marks, rounds
 from horo.torch.audit import Audit
 from horo.torch.compression import Compression
 from horo.torch.cross_barrier import CrossBarrier
@@ -120,6 +120,14 @@ class _Distributed:
         before the closure returns, and its loss is reduced as they are, so that all ranks see the same. Raises
         Drained at the end if this rank has got a notice."""
         self._opt_called = True  # for schedulers, which otherwise replace step()
+        marks.begin_step()
+        try:
+            return self._horo_step(closure)
+        finally:
+            marks.end_step()
+
+    @traced
+    def _horo_step(self, closure):
         if self._horo_cross is not None and self._horo_cross.finish():
             self._horo_audit.after_step()  # of the last step: its updates have ended only now
         if self._horo_crosses(closure):

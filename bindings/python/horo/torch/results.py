@@ -6,7 +6,7 @@ from horo._changes import held
 from horo._handles import synchronize
 from horo._session_start import SLICE_MS
 from horo.errors import HoroError, Mismatch
-from horo.torch import disagreement, rounds
+from horo.torch import disagreement, marks, rounds
 from horo.torch.gradient_table import GradientTable
 
 
@@ -149,3 +149,4 @@ class Results:
         """finish_one() was called for all parameters."""
         self._taken = None
         self.declared.session.step_end(self.declared.number)
+        marks.end_of_round(self.declared.session, self.declared.stream.number, in_forward=True)

@@ -19,7 +19,7 @@ from horo import _native
 from horo._changes import held
 from horo._specs import Spec
 from horo.errors import Mismatch
-from horo.torch import disagreement
+from horo.torch import disagreement, marks
 from horo.torch.streams import MAX_STREAMS, this_thread
 
 CHECK_BYTES = 4  # of the digest of the streams' numbers
@@ -48,9 +48,15 @@ class BackwardPass:
 
 def serve(gradients):
     """From now on, backward ends the rounds of these Gradients."""
+    marks.install_for_optimizers()
     if gradients not in _living:
         gradients.serial = next(_numbers)
         _living.add(gradients)
+    wrap_backward()
+
+
+def wrap_backward():
+    """From now on the outermost calls of backward are seen."""
     if not getattr(torch.autograd.backward, "is_horos", False):
         torch.autograd.backward = _wrapped(torch.autograd.backward)
 
@@ -92,32 +98,43 @@ def current():
 def _wrapped(backward):
     @functools.wraps(backward)
     def outermost(*args, **kwargs):
-        if not _living or torch._C._current_graph_task_id() != -1:
+        if torch._C._current_graph_task_id() != -1:
             found = getattr(_local, "current", None)
             if found is not None:
                 found.has_nested = True
             return backward(*args, **kwargs)
-        with held, telling(()):
-            resume()
-            for gradients in living():
-                gradients.prepare()
-        running = _local.current = BackwardPass()
-        _active.add(running)
+        if not _living:
+            return marks.backward_of_groups(backward, args, kwargs)
+        marks.begin_backward()
         try:
-            result = backward(*args, **kwargs)
-        except BaseException as error:
-            _give_up(running, error)
-            raise
+            return _run(backward, args, kwargs)
         finally:
-            running.is_active = False
-            _active.discard(running)
-            _local.current = None
-        end(running)
-        return result
+            marks.end_backward()
 
     outermost.is_horos = True
     outermost._torchdynamo_disable = True
     return outermost
+
+
+def _run(backward, args, kwargs):
+    """An outermost backward."""
+    with held, telling(()):
+        resume()
+        for gradients in living():
+            gradients.prepare()
+    running = _local.current = BackwardPass()
+    _active.add(running)
+    try:
+        result = backward(*args, **kwargs)
+    except BaseException as error:
+        _give_up(running, error)
+        raise
+    finally:
+        running.is_active = False
+        _active.discard(running)
+        _local.current = None
+    end(running)
+    return result
 
 
 def _end_late(running):
@@ -248,6 +265,10 @@ def _end_rounds(complete):
             failure = failure or error
     if failure is not None:
         raise failure
+    ended = [gradients for gradients in complete if not gradients.ends_in_step]
+    if ended:
+        declared = ended[-1].declared
+        marks.end_of_round(declared.session, declared.stream.number if declared.stream else 0)
 
 
 class _Exchange:

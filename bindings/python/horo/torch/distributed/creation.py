@@ -15,6 +15,7 @@ from horo._arguments import encoded
 from horo._native import quick
 from horo._session import Session
 from horo.errors import PeerLost
+from horo.torch import marks, rounds
 from horo.torch.distributed import builtin_hooks
 from horo.torch.distributed.flights import Flight
 from horo.torch.distributed.meeting import join_world, settings_among
@@ -32,11 +33,18 @@ _world = 0  # how often this process has made a default group, as every rank has
 
 def create_group(options, backend_options):
     """Called by torch.distributed on the members of a new group. options: its store, members and timeout."""
-    global _world
     if backend_options is not None:
         raise ValueError(f"pg_options={backend_options!r}: the backend horo has no options; expected None")
     seconds = options.timeout.total_seconds()
     builtin_hooks.replace()
+    group = _create(options, seconds)
+    rounds.wrap_backward()
+    marks.install_for_groups(group.session)
+    return group
+
+
+def _create(options, seconds):
+    global _world
     if dist.is_initialized():
         if _default.current() is None:
             return _beside(options, seconds)

@@ -7,6 +7,7 @@ import torch.distributed as dist
 
 from horo import _native
 from horo.errors import PeerLost, ShutDown
+from horo.torch import marks
 from horo.torch.distributed.completion import Lane
 from horo.torch.distributed.flights import Flights
 from horo.torch.distributed.work import FOREVER_S, Work
@@ -107,6 +108,7 @@ class GroupBase(dist.ProcessGroup):
         if self.session is None:
             raise ShutDown(f"{self.described} was destroyed")
         self.check_members()
+        marks.submits(self.session)
         return self._flights.start(kind, fields, memory, splits)
 
     def name_of_callbacks(self, kind, number):

@@ -17,6 +17,7 @@ import torch
 
 from horo import _default, _growth, elastic
 from horo._changes import Growing, Ranks
+from horo._marks import CHECKPOINT, marked
 from horo._specs import Sum
 from horo.elastic import gathers
 from horo.elastic.fields import from_json, to_json
@@ -85,7 +86,8 @@ class State:
         """Saves the state, if all ranks have come to this call, and then does what check_host_updates() does. Blocks
         until all ranks call it."""
         updates = self._ask(COMMIT)
-        self.save()
+        with marked(CHECKPOINT):
+            self.save()
         self._commits += 1
         _interrupt(updates | self._grow())
 

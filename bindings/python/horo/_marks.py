@@ -1,0 +1,204 @@
+"""What the training thread does when, for the accounting of steps (docs/scaling.md): marks in a buffer, which the end
+of the step hands over in one call.
+
+The thread that ends a step is the training thread from then on. Marks of other threads, and of forked children, are
+ignored. Nothing is known before the first end.
+"""
+
+import array
+import contextlib
+import ctypes
+import os
+import sys
+from threading import get_ident
+from time import monotonic_ns
+
+from horo import _native
+from horo._native import quick
+
+INPUT, BACKWARD, OPTIMIZER = _native.MARK_INPUT, _native.MARK_BACKWARD, _native.MARK_OPTIMIZER
+CHECKPOINT, COLLECTION = _native.MARK_CHECKPOINT, _native.MARK_COLLECTION
+CAPACITY = 512  # marks; more of them in a step are handed over earlier
+NOT_KNOWN = -1
+
+
+class Marks:
+    """The marks of this process."""
+
+    def __init__(self):
+        self._buffer = array.array("q", bytes(16 * CAPACITY))
+        self._address = self._buffer.buffer_info()[0]
+        self._count = 0
+        self._ended = _native.EndedStep(ctypes.sizeof(_native.EndedStep))
+        self._ended.marks = self._address
+        self._session = None
+        self._is_on = False  # the accounting of the session
+        self._kinds = 0  # that are marked in this process, by 1 << kind
+        self._batch = None  # (samples, elements) of the last input, which no backward has used yet
+        self._samples = self._work = NOT_KNOWN
+        self.thread = None  # the training thread
+
+    def makes(self, *kinds):
+        """From now on marks of these kinds are made: a step without them has none."""
+        for kind in kinds:
+            self._kinds |= 1 << kind
+
+    def forget(self):
+        """In a forked child."""
+        self.thread = self._session = None
+        self._count = 0
+
+    def begin(self, kind):
+        if self.thread == get_ident():
+            self._add(2 * kind + 1)
+
+    def end(self, kind):
+        if self.thread == get_ident():
+            self._add(2 * kind)
+
+    def _add(self, code):
+        at = self._count
+        if at == CAPACITY:
+            self._flush()
+            at = 0
+        self._buffer[2 * at] = code
+        self._buffer[2 * at + 1] = monotonic_ns()
+        self._count = at + 1
+
+    def _flush(self):
+        count, self._count = self._count, 0
+        if self._session is not None and not self._session.closed:
+            quick.horo_add_marks(self._session.pointer, self._address, count)
+
+    def has_batch(self, samples, elements):
+        """The last input was a batch of so many samples; it counts when a backward follows."""
+        if self.thread == get_ident():
+            self._batch = samples, elements
+
+    def uses_batch(self):
+        """An outermost backward begins."""
+        if self._batch is not None and self.thread == get_ident():
+            samples, elements = self._batch
+            self._batch = None
+            self._samples = max(self._samples, 0) + samples
+            self._work = max(self._work, 0) + elements
+
+    def end_step(self, session, stream=0, flags=0):
+        """The calling thread ends a step."""
+        if self._session is not session:
+            self._session, self.thread = session, None
+            self._is_on = session.setting("HORO_ACCOUNTING") == "on"
+        if not self._is_on:
+            return
+        if self.thread != get_ident():
+            self.thread, self._count = get_ident(), 0
+            self._batch, self._samples, self._work = None, NOT_KNOWN, NOT_KNOWN
+        ended = self._ended
+        ended.flags, ended.stream, ended.kinds, ended.mark_count = flags, stream, self._kinds, self._count
+        ended.samples, ended.work = self._samples, self._work
+        quick.horo_end_step(session.pointer, ended)
+        self._count = 0
+        self._samples = self._work = NOT_KNOWN
+
+
+marks = Marks()
+
+
+@contextlib.contextmanager
+def marked(kind):
+    """A context of the training thread that does something of this kind."""
+    marks.begin(kind)
+    try:
+        yield
+    finally:
+        marks.end(kind)
+
+
+def collected(phase, info):
+    """A function of gc.callbacks."""
+    del info
+    if marks.thread == get_ident():
+        marks._add(2 * COLLECTION + (phase == "start"))
+
+
+def first_tensor(batch):
+    """The first object with a shape in a batch, depth first; None: there is none. Looks at a few objects alone."""
+    for _ in range(4):
+        if getattr(batch, "shape", None) is not None:
+            return batch
+        if isinstance(batch, dict):
+            batch = next(iter(batch.values()), None)
+        elif isinstance(batch, (tuple, list)) and batch:
+            batch = batch[0]
+        else:
+            return None
+    return None
+
+
+def note_batch(batch):
+    """The training thread has got this batch from a loader."""
+    if marks.thread != get_ident():
+        return
+    tensor = first_tensor(batch)
+    if tensor is None:
+        return
+    elements = 1
+    for length in tensor.shape:
+        elements *= int(length)
+    marks.has_batch(int(tensor.shape[0]) if len(tensor.shape) else 1, elements)
+
+
+class _Input:
+    """An iterator whose next() is marked."""
+
+    def __init__(self, iterator):
+        self._iterator = iterator
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        marks.begin(INPUT)
+        try:
+            batch = next(self._iterator)
+        finally:
+            marks.end(INPUT)
+        note_batch(batch)
+        return batch
+
+
+class _Loader:
+    """An iterable whose iterators are marked; everything else is the loader's."""
+
+    def __init__(self, loader):
+        self._loader = loader
+
+    def __iter__(self):
+        with marked(INPUT):
+            return _Input(iter(self._loader))
+
+    def __len__(self):
+        return len(self._loader)
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+
+def input(loader):
+    """An iterable over the same batches whose waits count as input in horo.last_step(): for loaders that are no
+    torch.utils.data.DataLoader, which needs no such call. The first tensor of a batch gives the number of samples."""
+    marks.makes(INPUT)
+    return _Loader(loader)
+
+
+def is_wanted(session):
+    """Whether marks are made in this session."""
+    return session.setting("HORO_ACCOUNTING") == "on" and session.setting("HORO_MARKS") == "on"
+
+
+def module(name):
+    """The module, if it is imported."""
+    return sys.modules.get(name)
+
+
+os.register_at_fork(after_in_child=marks.forget)

@@ -1,0 +1,85 @@
+// StepAccount: divides the steps of the training thread among the bars. The thread keeps a stack of marks; each
+// nanosecond belongs to the innermost open mark, or to a wait for horo, which is split (wait_split.h). What lies
+// outside of all marks is told by the marks around it: forward, from the last input to an outermost backward; after
+// backward, until the optimizer; else between. Pure: times are arguments.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "horo/steps/job_times.h"
+#include "horo/steps/step_record.h"
+#include "horo/steps/wait_split.h"
+
+namespace horo {
+
+// What the training thread begins or ends. kCollection, of garbage, is beside the bars.
+enum class MarkKind : std::uint8_t { kInput, kBackward, kOptimizer, kCheckpoint, kCollection };
+inline constexpr std::size_t kMarkKinds = 5;
+
+struct StepMark {
+  MarkKind kind = MarkKind::kInput;
+  bool opens = false;
+  TimePoint at;
+};
+
+// What the caller knows of the step that ends.
+struct StepEnd {
+  TimePoint at;
+  std::uint64_t stream = 0;
+  std::int64_t samples = kNotKnown;
+  std::int64_t work = kNotKnown;
+  std::uint32_t kinds = 0;         // of marks that the caller makes, by 1 << MarkKind
+  bool is_in_forward = false;      // the step ends while a forward runs: that of its last wait
+  bool waits_elsewhere = false;    // the thread waits outside of horo's calls from its last submission on: estimated
+  TimePoint last_submission = {};  // of the training thread
+};
+
+class StepAccount {
+ public:
+  static constexpr std::size_t kMostWaits = 16'384;  // of one step
+
+  // Begins the first step.
+  void begin(TimePoint now);
+  // The training thread has waited. Waits are added in the order of their begin.
+  void add(const StepWait& wait) noexcept;
+  // Ends the step and begins the next one. Marks in their order; times that go back count as the time before them.
+  // Times, bars, skew, samples, hidden time and flags are those of the step.
+  StepRecord end(const StepEnd& end, std::span<const StepMark> marks, const JobTimes::Taken& done);
+
+  // This rank's skew by the rank that it waited for, over all steps. Rank -1: not known.
+  const std::map<std::int32_t, Duration>& skew_by_rank() const { return skew_by_rank_; }
+
+ private:
+  static constexpr std::size_t kDeepest = 32;  // open marks
+
+  class Late;
+
+  void advance(TimePoint to);
+  void take(const StepMark& mark);
+  void open(MarkKind kind);
+  void close(MarkKind kind);
+  void give_rest_to(Bar bar);
+  void end_rest(const StepEnd& end);
+  void split(const StepWait& wait, const JobTimes::Taken& done, Late& late);
+  void add_elsewhere(const StepEnd& end);
+  void add_hidden(const JobTimes::Taken& done);
+
+  TimePoint begin_, now_;
+  std::vector<StepWait> waits_;
+  StepRecord record_;
+  std::array<MarkKind, kDeepest> open_{};
+  std::size_t depth_ = 0;
+  std::optional<MarkKind> last_;       // the kind of the last input, backward or optimizer that has ended
+  Duration rest_{};                    // outside of all marks since then
+  std::optional<TimePoint> collects_;  // a collection runs since then
+  std::size_t first_job_ = 0;          // of Taken::jobs that may overlap with the next wait
+  std::map<std::int32_t, Duration> skew_by_rank_;
+};
+
+}  // namespace horo

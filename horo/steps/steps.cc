@@ -1,0 +1,127 @@
+#include "horo/steps/steps.h"
+
+#include <algorithm>
+#include <new>
+
+namespace horo {
+namespace {
+
+std::int64_t difference(std::int64_t now, std::int64_t before) {
+  return now == kNotKnown || before == kNotKnown ? kNotKnown : std::max<std::int64_t>(now - before, 0);
+}
+
+void add_to(StepSums& sums, const StepRecord& record) {
+  ++sums.steps;
+  sums.time += record.end - record.begin;
+  for (std::size_t bar = 0; bar < kBars; ++bar) sums.bars[bar] += record.bars[bar];
+  sums.hidden_transfer_ns += record.hidden_transfer_ns;
+  sums.samples += std::max<std::int64_t>(record.samples, 0);
+}
+
+}  // namespace
+
+void Steps::waited(const StepWait& wait) noexcept {
+  if (!is_training_thread()) return;
+  MutexLock lock(mutex_);
+  if (is_training_thread()) account_.add(wait);
+}
+
+void Steps::submitted(TimePoint now) noexcept {
+  if (!is_training_thread()) return;
+  MutexLock lock(mutex_);
+  if (is_training_thread()) last_submission_ = now;
+}
+
+void Steps::add(std::span<const StepMark> marks) noexcept {
+  if (!is_training_thread()) return;
+  MutexLock lock(mutex_);
+  try {
+    if (is_training_thread() && marks_.size() + marks.size() <= kMostMarks) {
+      marks_.insert(marks_.end(), marks.begin(), marks.end());
+    }
+  } catch (const std::bad_alloc&) {  // the time is that of the marks around them
+  }
+}
+
+void Steps::begin_thread(TimePoint now) {
+  training_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  usage_.begin();
+  before_ = usage_.now();
+  account_.begin(now);
+  marks_.clear();
+  last_submission_ = {};
+  jobs_.take(now, taken_);
+}
+
+void Steps::end(StepEnd end, std::span<const StepMark> marks) noexcept {
+  if (!is_on()) return;
+  MutexLock lock(mutex_);
+  try {
+    if (!is_training_thread()) return begin_thread(end.at);
+    jobs_.take(end.at, taken_);
+    end.last_submission = last_submission_;
+    std::span<const StepMark> all = marks;
+    if (!marks_.empty()) {
+      marks_.insert(marks_.end(), marks.begin(), marks.end());
+      all = marks_;
+    }
+    StepRecord record = account_.end(end, all, taken_);
+    marks_.clear();
+    use(record);
+    keep(record);
+  } catch (const std::bad_alloc&) {
+    account_.begin(end.at);
+  }
+}
+
+void Steps::use(StepRecord& record) {
+  const Usage now = usage_.now();
+  record.cpu_ns = difference(now.cpu_ns, before_.cpu_ns);
+  record.run_queue_ns = difference(now.run_queue_ns, before_.run_queue_ns);
+  record.switches = static_cast<std::int32_t>(difference(now.switches, before_.switches));
+  before_ = now;
+}
+
+void Steps::keep(const StepRecord& record) {
+  StepRecord numbered = record;
+  numbered.number = ++count_;
+  add_to(sums_, numbered);
+  const bool has_room = by_stream_.contains(record.stream) || by_stream_.size() < kMostStreams;
+  if (has_room) add_to(by_stream_[record.stream], numbered);
+  if (written_) written_(numbered);
+  if (ring_.size() < kKept) {
+    ring_.push_back(numbered);
+  } else {
+    ring_[(count_ - 1) % kKept] = numbered;
+  }
+}
+
+std::vector<StepRecord> Steps::last(std::size_t count) const {
+  MutexLock lock(mutex_);
+  std::vector<StepRecord> found;
+  const std::size_t most = std::min(count, ring_.size());
+  for (std::size_t i = most; i > 0; --i) found.push_back(ring_[(count_ - i) % kKept]);
+  return found;
+}
+
+std::optional<StepRecord> Steps::last_step() const {
+  const std::vector<StepRecord> found = last(1);
+  return found.empty() ? std::nullopt : std::optional(found.front());
+}
+
+StepSums Steps::sums() const {
+  MutexLock lock(mutex_);
+  return sums_;
+}
+
+std::map<std::uint64_t, StepSums> Steps::sums_by_stream() const {
+  MutexLock lock(mutex_);
+  return by_stream_;
+}
+
+std::map<std::int32_t, Duration> Steps::skew_by_rank() const {
+  MutexLock lock(mutex_);
+  return account_.skew_by_rank();
+}
+
+}  // namespace horo

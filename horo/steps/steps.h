@@ -1,0 +1,89 @@
+// Steps: the accounting of a session: the waits and step ends of its training thread, and the records of its last
+// steps. The thread that ends a step is the training thread; waits of other threads do not count. Where another thread
+// ends the next one, that thread begins anew. In a forked child it does nothing.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "horo/base/mutex.h"
+#include "horo/steps/job_times.h"
+#include "horo/steps/step_account.h"
+#include "horo/steps/step_record.h"
+#include "horo/steps/thread_usage.h"
+
+namespace horo {
+
+// Sums over steps.
+struct StepSums {
+  std::uint64_t steps = 0;
+  std::chrono::nanoseconds time{};
+  Bars bars{};
+  std::int64_t hidden_transfer_ns = 0;
+  std::int64_t samples = 0;  // of the steps that know it
+};
+
+// Any thread.
+class Steps {
+ public:
+  static constexpr std::size_t kKept = 1'024;      // steps, of 256 bytes
+  static constexpr std::size_t kMostStreams = 64;  // with sums of their own
+
+  // written: is called with each record by the training thread, and may not block; may be empty.
+  Steps(bool is_on, std::function<void(const StepRecord&)> written) : jobs_(is_on), written_(std::move(written)) {}
+
+  bool is_on() const { return jobs_.is_on(); }
+  JobTimes& jobs() { return jobs_; }
+  // Whether the calling thread is the one whose waits count.
+  bool is_training_thread() const { return training_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+
+  // ---- The training thread; calls of other threads have no effect.
+
+  void waited(const StepWait& wait) noexcept;
+  void submitted(TimePoint now) noexcept;
+  // Keeps marks of the step that runs. They precede those of end().
+  void add(std::span<const StepMark> marks) noexcept;
+
+  // The calling thread ends a step. StepEnd::last_submission is not read. The first one of a thread begins its first
+  // step.
+  void end(StepEnd end, std::span<const StepMark> marks) noexcept;
+
+  std::optional<StepRecord> last_step() const;
+  // The last steps, at most `count` and kKept, in their order.
+  std::vector<StepRecord> last(std::size_t count) const;
+  StepSums sums() const;
+  std::map<std::uint64_t, StepSums> sums_by_stream() const;
+  // This rank's skew over all steps, by the rank that it waited for; -1: not known.
+  std::map<std::int32_t, Duration> skew_by_rank() const;
+
+ private:
+  static constexpr std::size_t kMostMarks = 1 << 16;  // kept between two ends
+
+  void begin_thread(TimePoint now) REQUIRES(mutex_);
+  void use(StepRecord& record) REQUIRES(mutex_);
+  void keep(const StepRecord& record) REQUIRES(mutex_);
+
+  JobTimes jobs_;
+  const std::function<void(const StepRecord&)> written_;
+  std::atomic<std::thread::id> training_;  // relaxed: what belongs to it is read under the lock
+  mutable Mutex mutex_;
+  StepAccount account_ GUARDED_BY(mutex_);
+  ThreadUsage usage_ GUARDED_BY(mutex_);
+  Usage before_ GUARDED_BY(mutex_);
+  TimePoint last_submission_ GUARDED_BY(mutex_);
+  std::vector<StepMark> marks_ GUARDED_BY(mutex_);
+  JobTimes::Taken taken_ GUARDED_BY(mutex_);
+  std::vector<StepRecord> ring_ GUARDED_BY(mutex_);
+  std::uint64_t count_ GUARDED_BY(mutex_) = 0;
+  StepSums sums_ GUARDED_BY(mutex_);
+  std::map<std::uint64_t, StepSums> by_stream_ GUARDED_BY(mutex_);
+};
+
+}  // namespace horo
