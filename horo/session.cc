@@ -63,7 +63,7 @@ Session::Session(const Config& config, const Config& started_as, const FirstLink
       pid_(::getpid()),
       timeline_(timeline_for(config)),
       step_file_(step_file_for(config)),
-      steps_(steps_for(config, step_file_.get())),
+      steps_(steps_for(config, step_file_.get(), started_as.joins && !config.joins)),
       devices_(std::make_unique<CudaDevices>(config_)),
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_, timeline_.get())),

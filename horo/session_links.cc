@@ -5,7 +5,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "horo/base/run_place.h"
 #include "horo/base/say.h"
+#include "horo/steps/step_board.h"
 
 namespace horo {
 
@@ -56,10 +58,16 @@ std::unique_ptr<StepFile> step_file_for(const Config& config) {
   }
 }
 
-std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file) {
-  std::function<void(const StepRecord&)> written;
-  if (file != nullptr) written = [file](const StepRecord& record) { file->add(record); };
-  return std::make_unique<Steps>(config.accounting != "off", std::move(written));
+std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file, bool is_provisional) {
+  if (config.accounting == "off") return std::make_unique<Steps>(false, nullptr);
+  const std::shared_ptr<RunTable> table = is_provisional ? nullptr : table_of_rank(config);
+  std::shared_ptr<StepBoard> board;
+  if (table) board = std::make_shared<StepBoard>(table->board(config.local_rank));
+  return std::make_unique<Steps>(true,
+                                 [file, table, board, rank = config.rank, size = config.size](const auto& record) {
+                                   if (file != nullptr) file->add(record);
+                                   if (board) board->write(rank, size, record);
+                                 });
 }
 
 // MPI is started once in a process, and an exchange of the caller may work only once.

@@ -105,6 +105,16 @@ Lookup with_place_in_run(const Lookup& get) {
   };
 }
 
+std::shared_ptr<RunTable> table_of_rank(const Config& config) {
+  const RunPlace place = find_run_place();
+  if (!place.table || place.local_rank < 0 || place.local_rank != config.local_rank || place.is_below_rank)
+    return nullptr;
+  const RunTable::Variables job = place.table->variables(place.local_rank);
+  const auto address = job.find("HORO_ADDR");
+  const bool is_other = address != job.end() && !config.addr.empty() && address->second != config.addr;
+  return is_other ? nullptr : place.table;
+}
+
 RunStart::RunStart(const Config& config) : config_(config) {
   if (config.size == 1 || config.addr.empty()) return;
   const RunPlace place = find_run_place();

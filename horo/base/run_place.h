@@ -27,6 +27,10 @@ Lookup with_place_in_run(const Lookup& get);
 // The variables that with_place_in_run(std::getenv) adds.
 RunTable::Variables lost_variables();
 
+// The table of the `horo run` that has started this process as the rank of the config; null: none has, or the session
+// is one of another job.
+std::shared_ptr<RunTable> table_of_rank(const Config& config);
+
 // Tells `horo run` that this process waits for the ranks of its job, and that all are connected.
 class RunStart {
  public:

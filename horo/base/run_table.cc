@@ -1,5 +1,5 @@
-// One page for each rank, after a page with the head. A rank may write into all of them: it is a process of the same
-// user, and nothing here is trusted with more than messages and the place of the rank.
+// A page and a board for each rank, after a page with the head. A rank may write into all of them: it is a process of
+// the same user, and nothing here is trusted with more than messages and the place of the rank.
 #include "horo/base/run_table.h"
 
 #include <fcntl.h>
@@ -21,8 +21,10 @@ namespace horo {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-constexpr std::uint64_t kMagic = 0x6f726f6872756e31;  // this layout
+constexpr std::uint64_t kMagic = 0x6f726f6872756e32;  // this layout
 constexpr std::size_t kTextBytes = 3584;
+constexpr std::size_t kRankBytes = kPageBytes + RunTable::kBoardBytes;
+static_assert(RunTable::kBoardBytes % kPageBytes == 0);
 
 struct Head {
   std::uint64_t magic;
@@ -32,7 +34,7 @@ struct Head {
 };
 
 std::size_t bytes_for(int ranks) {
-  return kPageBytes * (1 + static_cast<std::size_t>(ranks));
+  return kPageBytes + kRankBytes * static_cast<std::size_t>(ranks);
 }
 
 // Those of `horo run` alone: the user's settings come and go with his environment.
@@ -113,10 +115,10 @@ RunTable RunTable::make(int ranks) {
 std::optional<RunTable> RunTable::map(int fd) {
   RunTable table(fd, nullptr, 0);  // closes it
   struct stat status {};
-  if (::fstat(fd, &status) != 0 || status.st_size < static_cast<off_t>(2 * kPageBytes)) return std::nullopt;
+  if (::fstat(fd, &status) != 0 || status.st_size < static_cast<off_t>(bytes_for(1))) return std::nullopt;
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return std::nullopt;
-  const int ranks = static_cast<int>(static_cast<std::size_t>(status.st_size) / kPageBytes - 1);
+  const int ranks = static_cast<int>((static_cast<std::size_t>(status.st_size) - kPageBytes) / kRankBytes);
   void* data = ::mmap(nullptr, bytes_for(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return std::nullopt;
   table.data_ = data;
@@ -128,7 +130,12 @@ std::optional<RunTable> RunTable::map(int fd) {
 
 RunTable::Slot& RunTable::slot(int rank) const {
   HORO_CHECK(rank >= 0 && rank < ranks_);
-  return *reinterpret_cast<Slot*>(static_cast<char*>(data_) + kPageBytes * (1 + static_cast<std::size_t>(rank)));
+  const std::size_t at = kPageBytes + kRankBytes * static_cast<std::size_t>(rank);
+  return *reinterpret_cast<Slot*>(static_cast<char*>(data_) + at);
+}
+
+std::span<std::byte> RunTable::board(int rank) const {
+  return {reinterpret_cast<std::byte*>(&slot(rank)) + kPageBytes, kBoardBytes};
 }
 
 // The process first: without it, no other process is in the place of this rank.
@@ -139,6 +146,8 @@ void RunTable::clear(int rank) {
   one.holder.store(0);
   one.starts.store(0);
   one.text_bytes = 0;
+  const std::span<std::byte> figures = board(rank);
+  std::memset(figures.data(), 0, figures.size());
 }
 
 void RunTable::describe(int rank, const std::vector<std::string>& environment) {

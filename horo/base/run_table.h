@@ -1,5 +1,5 @@
-// RunTable: memory that the guard of `horo run` shares with the ranks of its host. It has each rank's variables, and
-// how far the rank is, so neither depends on an environment that passes through other programs.
+// RunTable: memory that the guard of `horo run` shares with the ranks of its host. It has each rank's variables, how
+// far the rank is, and its figures, so none of them depends on an environment that passes through other programs.
 #pragma once
 
 #include <sys/types.h>
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,10 @@ class RunTable {
   void set_told(const std::string& lines);
 
   // ---- Written by the rank.
+
+  // Memory for the rank's figures, zeros at first and after clear(): horo/steps/step_board.h.
+  static constexpr std::size_t kBoardBytes = std::size_t{10} * 4096;
+  std::span<std::byte> board(int rank) const;
 
   void set_holder(int rank, pid_t pid);  // the process that is the rank: the last one that called init()
   void count_start(int rank);            // all ranks were connected

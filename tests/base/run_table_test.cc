@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 
 #include "horo/base/ancestors.h"
@@ -48,6 +49,21 @@ TEST(RunTable, TheEndOfARankIsSeenWithItsStatus) {
   other.count_start(0);
   EXPECT_EQ(table.holder(0), 42);
   EXPECT_EQ(table.starts(0), 1);
+}
+
+TEST(RunTable, ARankHasABoardOfItsOwnForItsFigures) {
+  RunTable table = RunTable::make(3);
+  const RunTable other = other_map_of(table);
+  EXPECT_EQ(other.ranks(), 3);
+  for (int rank = 0; rank < 3; ++rank) std::ranges::fill(other.board(rank), static_cast<std::byte>(rank + 1));
+  table.describe(1, {"HORO_RANK=1"});
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(table.board(rank).size(), RunTable::kBoardBytes);
+    for (const std::byte one : table.board(rank)) ASSERT_EQ(one, static_cast<std::byte>(rank + 1));
+  }
+  table.clear(1);
+  EXPECT_EQ(other.board(1).front(), std::byte{0});
+  EXPECT_EQ(other.board(2).front(), std::byte{3});
 }
 
 TEST(RunTable, AnotherProcessMayTakeThePlaceOfARank) {
