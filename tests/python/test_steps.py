@@ -46,3 +46,46 @@ def test_the_accounting_sends_no_message_and_takes_little_of_the_processor(root,
     rounds = json.loads(result.read_text())["rounds"]
     assert all(one["on"]["messages"] == one["off"]["messages"] for one in rounds), rounds
     assert min(one["on"]["alone_ns"] for one in rounds) <= 30_000, rounds  # twice the bar, for slow machines
+
+
+LATE = """
+import time, torch, horo.torch as horo
+horo.init()
+model = torch.nn.Linear(8, 1)
+optimizer = horo.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+horo.broadcast_parameters(model.state_dict(), root_rank=0)
+loader = torch.utils.data.DataLoader(torch.randn(240, 8), batch_size=4)
+for x in loader:
+    optimizer.zero_grad()
+    time.sleep(0.004 + 0.016 * (horo.rank() == 1))
+    model(x).square().mean().backward()
+    optimizer.step()
+horo.barrier()
+if horo.rank() == 0:
+    print("look", flush=True)
+    input()
+horo.barrier()
+"""
+
+
+def test_the_summary_and_the_status_of_a_static_job_name_the_late_rank(tmp_path):
+    script = tmp_path / "late.py"
+    script.write_text(LATE)
+    command = [executable("horo"), "run", "-n", "2", "--summary", sys.executable, str(script)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment({}), **pipes) as job:
+        while "look" not in (line := job.stdout.readline()):
+            assert line, job.stderr.read()
+        asked = [executable("horo"), "status", "--json", str(job.pid)]
+        told = json.loads(subprocess.run(asked, env=environment({}), capture_output=True, text=True, timeout=30).stdout)
+        _, errors = job.communicate("\n", timeout=60)
+    assert job.returncode == 0, errors
+    status = told["jobs"][0]
+    assert "rank 1: it is late in nearly all steps" in status["late"], status
+    for member in status["members"]:
+        steps = member["steps"]
+        assert steps["steps"] >= 59 and steps["samples_per_s"] > 10, steps
+        assert abs(sum(ns or 0 for ns in steps["bars_ns"].values()) - steps["step_ns"]) <= len(steps["bars_ns"]), steps
+    assert status["members"][0]["steps"]["bars_ns"]["skew"] >= 8_000_000, status
+    assert "horo run: 2 ranks, " in errors and "samples/s" in errors, errors
+    assert "for rank 1: it is late in nearly all steps" in errors and "its forward takes" in errors, errors

@@ -126,6 +126,8 @@ void add_run(CLI::App& app, RunOptions& options) {
   run->add_flag("--replace-gloo", options.replace_gloo,
                 "torch.distributed: a process group that the program asks for as \"gloo\" is made by horo");
   run->add_flag("-v,--verbose", options.verbose, "print the process and the cores of each rank, and when it ends");
+  run->add_flag("--summary,!--no-summary", options.summary,
+                "print at the end where the time of the steps went (default: on a terminal; docs/scaling.md)");
   run->add_flag("--dry-run", options.dry_run, "print the commands and start nothing");
   run->prefix_command();  // all arguments after the first that is not an option belong to the program
   run->footer(
@@ -183,6 +185,16 @@ void add_status(CLI::App& app, StatusOptions& options) {
       ->default_str("2")
       ->check(CLI::Range(0.1, 3600.));
   status->footer("Exit code 0: found; 1: there is no such job, or it does not answer; 2: wrong usage.");
+}
+
+void add_top(CLI::App& app, StatusOptions& options) {
+  CLI::App* top =
+      app.add_subcommand("top", "Show where the steps of a running job go, each second, and its last events");
+  top->add_option("JOB", options.job, "a job of the list, or the process of its horo run")
+      ->check(CLI::Range(1, 1 << 22));
+  top->add_option("--watch", options.watch_s, "refresh every so many seconds (default: 1)")
+      ->check(CLI::Range(0.1, 3600.));
+  top->footer("docs/scaling.md explains the parts of a step. Exit code: as of horo status.");
 }
 
 void add_resize(CLI::App& app, ResizeOptions& options) {
@@ -277,6 +289,7 @@ int run_command(std::vector<std::string> arguments) {
   add_bench(app, options.bench);
   add_doctor(app, options);
   add_status(app, options.status);
+  add_top(app, options.status);
   add_resize(app, options.resize);
   add_rendezvous(app, options);
   add_conformance(app, options);
@@ -302,6 +315,7 @@ int run_command(std::vector<std::string> arguments) {
     return 0;
   }
   if (chosen->get_name() == "status") return status(options.status);
+  if (chosen->get_name() == "top") return top(options.status);
   if (chosen->get_name() == "resize") return resize(options.resize);
   if (chosen->get_name() == "timeline") return merge_timelines(options.merge, std::cout);
   if (chosen->get_name() == "rendezvous") return run_rendezvous(options.rendezvous);

@@ -35,9 +35,47 @@ Json json_of(const std::vector<std::string>& command) {
   return words;
 }
 
+Json json_of(const StepFigures& steps) {
+  Json bars = Json::object();
+  for (std::size_t bar = 0; bar < kBars; ++bar) {
+    const bool is_known = (steps.known & bit_of(static_cast<Bar>(bar))) != 0;
+    bars[std::string(kBarNames[bar])] = is_known ? Json(steps.bars[bar]) : Json(nullptr);
+  }
+  return {{"steps", steps.steps},
+          {"counted", steps.counted},
+          {"step_ns", steps.step},
+          {"bars_ns", bars},
+          {"hidden_transfer_ns", steps.hidden_transfer},
+          {"waits_of_others_ns", json_of(steps.waits)},
+          {"samples_per_s", json_of(steps.samples_per_s)},
+          {"age_s", steps.age_s}};
+}
+
+StepFigures steps_from(const Json& json) {
+  StepFigures steps;
+  steps.steps = json.at("steps").get<std::int64_t>();
+  steps.counted = json.at("counted").get<std::int64_t>();
+  steps.step = json.at("step_ns").get<std::int64_t>();
+  for (std::size_t bar = 0; bar < kBars; ++bar) {
+    const auto value = optional_at<std::int64_t>(json.at("bars_ns"), kBarNames[bar].data());
+    steps.bars[bar] = value.value_or(0);
+    steps.known |= value ? bit_of(static_cast<Bar>(bar)) : 0;
+  }
+  steps.hidden_transfer = json.at("hidden_transfer_ns").get<std::int64_t>();
+  steps.waits = optional_at<std::int64_t>(json, "waits_of_others_ns");
+  steps.samples_per_s = optional_at<double>(json, "samples_per_s");
+  steps.age_s = json.at("age_s").get<double>();
+  return steps;
+}
+
 Json json_of(const MemberStatus& member) {
-  Json json = {{"id", member.id},       {"rank", json_of(member.rank)},   {"pid", member.pid},
-               {"state", member.state}, {"text", printable(member.text)}, {"figures", nullptr}};
+  Json json = {{"id", member.id},
+               {"rank", json_of(member.rank)},
+               {"pid", member.pid},
+               {"state", member.state},
+               {"text", printable(member.text)},
+               {"figures", nullptr},
+               {"steps", member.steps ? json_of(*member.steps) : Json(nullptr)}};
   if (const auto& figures = member.figures) {
     json["figures"] = {{"answered", figures->is_answer},  {"age_s", figures->age_s},
                        {"rounds", figures->rounds},       {"collectives", figures->collectives},
@@ -61,6 +99,7 @@ MemberStatus member_from(const Json& json) {
                       figures.at("age_s").get<double>(),
                       figures.at("answered").get<bool>()};
   }
+  if (json.contains("steps") && !json.at("steps").is_null()) member.steps = steps_from(json.at("steps"));
   return member;
 }
 
@@ -83,6 +122,7 @@ JobStatus status_from(const Json& json) {
   status.epoch = json.at("epoch").get<std::uint32_t>();
   status.is_parked = json.at("parked").get<bool>();
   for (const Json& member : json.at("members")) status.members.push_back(member_from(member));
+  status.late = json.value("late", "");  // a guard that was started before an installation tells none
   status.dropped = json.at("story_dropped").get<std::uint64_t>();
   for (const Json& line : json.at("story")) {
     status.story.push_back({line.at("time_s").get<double>(), line.at("text").get<std::string>()});
@@ -108,6 +148,7 @@ std::string to_json(const JobStatus& status) {
                {"epoch", status.epoch},
                {"parked", status.is_parked},
                {"members", Json::array()},
+               {"late", printable(status.late)},
                {"story_dropped", status.dropped},
                {"story", Json::array()}};
   for (const MemberStatus& member : status.members) json["members"].push_back(json_of(member));

@@ -3,11 +3,13 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "horo/steps/step_record.h"
 #include "tools/horo/run/story.h"
 
 namespace horo::tools {
@@ -22,13 +24,27 @@ struct MemberFigures {
   bool is_answer = false;  // to the present question
 };
 
+// Where the steps of a rank went: means over some of them, in nanoseconds.
+struct StepFigures {
+  std::int64_t steps = 0;                  // that its process has ended
+  std::int64_t counted = 0;                // of them, those that the means are of
+  std::int64_t step = 0;                   // the bars add up to it, but for a nanosecond each
+  std::array<std::int64_t, kBars> bars{};  // docs/scaling.md
+  std::uint32_t known = 0;                 // bits by Bar
+  std::int64_t hidden_transfer = 0;
+  std::optional<std::int64_t> waits = {};  // of the other ranks of this host for this one, in a step, all together
+  std::optional<double> samples_per_s = {};
+  double age_s = 0;  // since the last step has ended
+};
+
 struct MemberStatus {
   int id = 0;               // the rank at the start, or a later number for a rank that was started later
   std::optional<int> rank;  // at present; none: it is out
   pid_t pid = 0;            // 0: on another host
   std::string state;        // a word; see docs/status.md
   std::string text;         // how it ended
-  std::optional<MemberFigures> figures;
+  std::optional<MemberFigures> figures = {};
+  std::optional<StepFigures> steps = {};  // of a rank of this host
 };
 
 struct JobStatus {
@@ -43,6 +59,7 @@ struct JobStatus {
   std::uint32_t epoch = 0;
   bool is_parked = false;
   std::vector<MemberStatus> members;
+  std::string late;  // which rank the others wait for, as a sentence; empty: none
   std::vector<StoryLine> story;
   std::uint64_t dropped = 0;  // lines of the story
 };

@@ -26,6 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::seconds kPatience{5};
+constexpr std::size_t kEventsOfTop = 8;
 
 struct FoundJob {
   JobStatus status;
@@ -70,7 +71,7 @@ void print(const Found& found, const StatusOptions& options, bool is_list) {
     for (const FoundJob& job : found.jobs) jobs.push_back(job.status);
     std::cout << list_of(jobs) << std::flush;
   } else {
-    for (const FoundJob& job : found.jobs) std::cout << text_of(job.status) << std::flush;
+    for (const FoundJob& job : found.jobs) std::cout << text_of(job.status, options.events) << std::flush;
   }
 }
 
@@ -124,6 +125,12 @@ int status(const StatusOptions& options) {
                      "\n";
   }
   return 1;
+}
+
+int top(StatusOptions options) {
+  if (!options.watch_s) options.watch_s = 1;
+  options.events = kEventsOfTop;
+  return status(options);
 }
 
 }  // namespace horo::tools

@@ -1,6 +1,8 @@
 // `horo status`: shows the running jobs of this user.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 
 namespace horo::tools {
@@ -9,10 +11,13 @@ struct StatusOptions {
   std::optional<int> job;  // the guard's process, or that of `horo run`; none: all jobs
   bool json = false;
   std::optional<double> watch_s;  // seconds between two views, until the jobs have ended; none: one view
+  std::size_t events = SIZE_MAX;  // the last ones of the story that are shown
 };
 
 // Prints to stdout. Blocks for at most some seconds, or with watch_s until the jobs have ended. Returns the exit code:
 // 0, or 1 if there is no such job or it does not answer.
 int status(const StatusOptions& options);
+// The same with few events, each second.
+int top(StatusOptions options);
 
 }  // namespace horo::tools

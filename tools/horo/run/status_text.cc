@@ -9,32 +9,13 @@
 #include <utility>
 
 #include "elastic/texts.h"
+#include "tools/horo/run/step_text.h"
+#include "tools/horo/run/text_table.h"
 
 namespace horo::tools {
 namespace {
 
 constexpr std::size_t kMostCommandBytes = 200;
-
-using Rows = std::vector<std::vector<std::string>>;
-
-// Columns of equal width, two spaces apart; numbers to the right, words to the left. The last column is not filled.
-std::string table_of(const Rows& rows, const std::string& indent, const std::vector<bool>& is_word) {
-  std::vector<std::size_t> widths(is_word.size());
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line = indent;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string fill(widths[i] - row[i].size(), ' ');
-      line += (i == 0 ? "" : "  ") + (is_word[i] ? row[i] + fill : fill + row[i]);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
-}
 
 std::string command_of(const JobStatus& status) {
   std::string text;
@@ -114,15 +95,20 @@ std::string elapsed_text(double seconds) {
   return text(all / 86'400, " d ", all / 3'600 % 24, " h");
 }
 
-std::string text_of(const JobStatus& status) {
+std::string text_of(const JobStatus& status, std::size_t events) {
   std::string text = "job " + std::to_string(status.job) + " (" + printable(status.title) + ", process " +
                      std::to_string(status.process) + "): " + command_of(status) + "\n  " + kind_of(status) +
                      ", runs for " + elapsed_text(status.age_s) + "\n\n" + members_of(status);
+  if (const std::string steps = steps_text(status); !steps.empty()) text += "\n" + steps;
   if (status.story.empty()) return text;
   text += "\n";
-  if (status.dropped > 0) text += "  (" + std::to_string(status.dropped) + " earlier events)\n";
-  for (const StoryLine& line : status.story)
+  const std::size_t left_out = status.story.size() - std::min(events, status.story.size());
+  if (const std::uint64_t earlier = status.dropped + left_out; earlier > 0)
+    text += "  (" + std::to_string(earlier) + " earlier events)\n";
+  for (std::size_t i = left_out; i < status.story.size(); ++i) {
+    const StoryLine& line = status.story[i];
     text += "  " + clock_text(line.time_s) + "  " + printable(line.text) + "\n";
+  }
   return text;
 }
 

@@ -81,7 +81,8 @@ RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, in
       answers_due_(loop_, [this] { answer_status(); }),
       elastic_(launch.min_ranks > 0 ? make_elastic() : nullptr),
       respawns_(make_respawns()),
-      joiners_due_(loop_, [this] { check_end(); }) {
+      joiners_due_(loop_, [this] { check_end(); }),
+      steps_(world.table()) {
   lifeline_.start();
   for (const int signal : kEnding) signals_.emplace_back(loop_, signal, [this](int number) { on_signal(number); });
   for (const int signal : kForwardedOnly) {
@@ -150,6 +151,7 @@ void RankSupervisor::start_rank(MemberId id, const RankSlot& slot) {
         (program.cores.empty() ? "" : ", cores " + cores_text(program.cores)));
   }
   ranks_.try_emplace(id, *this, id, slot, std::move(child));
+  steps_.started(number, slot.local_rank);
 }
 
 std::string RankSupervisor::prefix_of(MemberId id) const {
@@ -226,6 +228,7 @@ void RankSupervisor::on_elastic_change() {
 std::function<void(bool)> RankSupervisor::on_stop_of(Rank& rank) {
   return [this, &rank](bool is_stopped) {
     rank.is_stopped = is_stopped;
+    steps_.stopped(static_cast<int>(rank.id), is_stopped, Clock::now());
     if (!elastic_) return;
     carry_out(elastic_->on_stop(rank.id, is_stopped));
     on_elastic_change();
@@ -250,6 +253,7 @@ void RankSupervisor::on_end(Rank& rank, int status) {
     if (!is_terminating_) grace_.set(kGraceSeconds);
   }
   tell_moment(rank, "ended");
+  steps_.ended(static_cast<int>(rank.id));
   if (RunTable* table = world_.table()) {
     rank.end.was_no_rank = table->holder(rank.slot.local_rank) == 0;
     table->set_end(rank.slot.local_rank, status);

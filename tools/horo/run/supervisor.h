@@ -19,6 +19,7 @@
 #include "tools/horo/run/rank_stream.h"
 #include "tools/horo/run/respawns.h"
 #include "tools/horo/run/status_server.h"
+#include "tools/horo/run/step_figures.h"
 #include "tools/horo/run/story.h"
 #include "tools/horo/run/verdict.h"
 
@@ -147,6 +148,7 @@ class RankSupervisor {
   std::map<MemberId, RankFiles> files_;  // of ranks that have not started
   std::map<MemberId, Rank> ranks_;
   Story story_;
+  StepFiguresOfRanks steps_;
   std::unique_ptr<StatusServer> status_;  // null: there is no safe folder for its socket
   int ends_ = 0;                          // ranks that have ended
   bool are_all_started_ = false;

@@ -7,6 +7,7 @@
 #include "tools/horo/run/child.h"
 #include "tools/horo/run/host_start.h"
 #include "tools/horo/run/lines.h"
+#include "tools/horo/run/step_text.h"
 #include "tools/horo/run/supervisor.h"
 
 namespace horo::tools {
@@ -75,6 +76,10 @@ void RankSupervisor::conclude() {
   if (!code_) code_ = verdict.code != 0 ? verdict.code : code_without_failure();
   if (launch_.is_part && (verdict.is_elsewhere || is_left_behind_)) {
     output_->write(std::string(kConsequenceLine) + "\n");
+  }
+  if (launch_.summarizes) {
+    if (const std::string text = summary_text(steps_.summary()); !text.empty())
+      errors_->write(launch_.title + ": " + text);
   }
   if (!is_interrupted_) errors_->write(cut_lines(verdict.text));
 }

@@ -123,6 +123,8 @@ void RankSupervisor::carry_out(const MemberReturns& event) {
   if (RunTable* table = world_.table()) {
     table->describe(rank.slot.local_rank, world_.environment(rank.slot, static_cast<int>(id)));
   }
+  steps_.ended(static_cast<int>(event.id));
+  steps_.started(static_cast<int>(id), rank.slot.local_rank);
   say("rank " + std::to_string(event.id) + " runs again, and joins as rank " + std::to_string(id));
   carry_out(elastic_->admit(event.id));
 }

@@ -88,6 +88,7 @@ std::string RankSupervisor::status_document() const {
     add_other_members(status);
     elastic_->describe(status);
   }
+  steps_.describe(status, Clock::now());
   status.story.assign(story_.lines().begin(), story_.lines().end());
   status.dropped = story_.dropped();
   return to_json(status);

@@ -1,0 +1,188 @@
+#include "tools/horo/run/step_text.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "elastic/texts.h"
+#include "tools/horo/run/text_table.h"
+
+namespace horo::tools {
+namespace {
+
+constexpr std::size_t kLetters = 24;   // of a step
+constexpr double kLeastShare = 0.005;  // of a bar with a column of its own
+constexpr std::size_t kMostRows = 64;
+
+// By Bar.
+constexpr std::array<char, kBars> kLetterOf{'i', 'f', 'b', 'a', 'o', 'k', '-', '.', 'g', 't', 'c', 'm', 'h', 'x'};
+constexpr std::array<const char*, kBars> kWords{"input",      "forward", "backward",  "after backward", "optimizer",
+                                                "checkpoint", "between", "skew",      "agreement",      "transfer",
+                                                "copies",     "commit",  "hand-over", "membership"};
+
+std::string fixed(double value, int digits) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data();
+}
+
+std::string milliseconds(std::int64_t ns) {
+  return fixed(static_cast<double>(ns) / 1e6, ns < 10'000'000 ? 2 : 1);
+}
+
+std::string percent(double share) {
+  return fixed(100 * share, 0) + " %";
+}
+
+// "12,345".
+std::string grouped(double value) {
+  std::string digits = fixed(std::max(value, 0.0), 0);
+  for (std::size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, ",");
+  return digits;
+}
+
+bool is_known(const StepFigures& steps, std::size_t bar) {
+  return (steps.known & bit_of(static_cast<Bar>(bar))) != 0;
+}
+
+// The bars that are worth a column in some row; the others are together.
+std::vector<std::size_t> columns_of(const JobStatus& status) {
+  std::vector<std::size_t> columns;
+  for (std::size_t bar = 0; bar < kBars; ++bar) {
+    const bool is_worth_it = std::ranges::any_of(status.members, [&](const MemberStatus& member) {
+      return member.steps && static_cast<double>(member.steps->bars[bar]) >=
+                                 kLeastShare * static_cast<double>(std::max<std::int64_t>(member.steps->step, 1));
+    });
+    if (is_worth_it) columns.push_back(bar);
+  }
+  return columns;
+}
+
+std::string sentence_of(const Straggler& one) {
+  switch (one.cause) {
+    case Cause::kStopped:
+      return "it was stopped (SIGSTOP, or a debugger)";
+    case Cause::kCollection:
+      return "Python collected garbage there for " + milliseconds(one.excess.count()) + " ms";
+    case Cause::kNoCore:
+      return "its training thread waited for a core for " + milliseconds(one.excess.count()) + " ms";
+    case Cause::kBar:
+      return std::string("its ") + kWords[index_of(one.bar)] + " takes " + milliseconds(one.excess.count()) +
+             " ms more than that of the median rank";
+    default:
+      return "no part of its step explains it";
+  }
+}
+
+std::string when_of(const Straggler& one) {
+  switch (one.when) {
+    case When::kAlways:
+      return "in nearly all steps";
+    case When::kPeriodic:
+      return "in each step number " + std::to_string(one.period);
+    case When::kWithData:
+      return "in steps with much data (correlation " + fixed(one.correlation, 2) + ")";
+    default:
+      return "in " + percent(one.steps) + " of the steps, at random";
+  }
+}
+
+std::string legend_of(const std::vector<std::size_t>& columns) {
+  std::string text;
+  for (const std::size_t bar : columns)
+    text += (text.empty() ? "" : "  ") + std::string(1, kLetterOf[bar]) + " " + kWords[bar];
+  return text;
+}
+
+}  // namespace
+
+std::string letters_of(const StepFigures& figures, std::size_t width) {
+  const auto all =
+      std::max<std::int64_t>(std::accumulate(figures.bars.begin(), figures.bars.end(), std::int64_t{0}), 1);
+  std::array<std::size_t, kBars> cells{};
+  std::array<double, kBars> rest{};
+  std::size_t used = 0;
+  for (std::size_t bar = 0; bar < kBars; ++bar) {
+    const double exact = static_cast<double>(width) * static_cast<double>(figures.bars[bar]) / static_cast<double>(all);
+    cells[bar] = static_cast<std::size_t>(exact);
+    rest[bar] = exact - std::floor(exact);
+    used += cells[bar];
+  }
+  for (; used < width; ++used) {  // the largest remainders
+    const auto largest = std::ranges::max_element(rest);
+    ++cells[static_cast<std::size_t>(largest - rest.begin())];
+    *largest = -1;
+  }
+  std::string text;
+  for (std::size_t bar = 0; bar < kBars; ++bar) text += std::string(cells[bar], kLetterOf[bar]);
+  return text;
+}
+
+std::string straggler_text(const Straggler& straggler) {
+  const std::string cost = percent(straggler.exposed) + " of the time the ranks wait for one another";
+  if (straggler.rank < 0) {
+    return cost + (straggler.when == When::kWithData
+                       ? ": steps take as long as their data are (correlation " + fixed(straggler.correlation, 2) + ")"
+                       : ", for no single rank");
+  }
+  return cost + ", " + percent(straggler.share) + " of that for rank " + std::to_string(straggler.rank) +
+         ": it is late " + when_of(straggler) + ", by " + milliseconds(straggler.late.count()) + " ms; " +
+         sentence_of(straggler);
+}
+
+std::string steps_text(const JobStatus& status) {
+  const std::vector<std::size_t> columns = columns_of(status);
+  Rows rows{{"rank", "steps", "step ms", "samples/s"}};
+  for (const std::size_t bar : columns) rows[0].push_back(kWords[bar]);
+  for (const char* word : {"other", "waits for it", ""}) rows[0].push_back(word);
+  for (const MemberStatus& member : status.members) {
+    if (!member.steps || rows.size() > kMostRows) continue;
+    const StepFigures& steps = *member.steps;
+    std::vector<std::string> row{std::to_string(member.id), grouped(static_cast<double>(steps.steps)),
+                                 milliseconds(steps.step), steps.samples_per_s ? grouped(*steps.samples_per_s) : "n/a"};
+    std::int64_t other = steps.step;
+    for (const std::size_t bar : columns) {
+      row.push_back(is_known(steps, bar) ? milliseconds(steps.bars[bar]) : "n/a");
+      other -= steps.bars[bar];
+    }
+    row.push_back(milliseconds(std::max<std::int64_t>(other, 0)));
+    row.push_back(steps.waits ? milliseconds(*steps.waits) : "n/a");
+    row.push_back(letters_of(steps, kLetters));
+    rows.push_back(std::move(row));
+  }
+  if (rows.size() == 1) return "";
+  std::vector<bool> is_word(rows[0].size(), false);
+  is_word.back() = true;
+  std::string text = table_of(rows, "  ", is_word) + "  " + legend_of(columns) + "\n";
+  if (!status.late.empty()) text += "  " + printable(status.late) + "\n";
+  return text;
+}
+
+std::string summary_text(const JobStatus& status) {
+  const std::string table = steps_text(status);
+  if (table.empty()) return "";
+  double samples = 0;
+  std::int64_t steps = 0, time = 0, useful = 0;
+  bool are_known = true;
+  for (const MemberStatus& member : status.members) {
+    if (!member.steps) continue;
+    const StepFigures& one = *member.steps;
+    steps = std::max(steps, one.steps);
+    time += one.step * one.steps;
+    for (const Bar bar : {Bar::kForward, Bar::kBackward, Bar::kOptimizer})
+      useful += one.bars[index_of(bar)] * one.steps;
+    are_known = are_known && is_known(one, index_of(Bar::kBackward));
+    samples += one.samples_per_s.value_or(0);
+  }
+  std::string text = std::to_string(status.members.size()) + (status.members.size() == 1 ? " rank, " : " ranks, ") +
+                     grouped(static_cast<double>(steps)) + " steps";
+  if (samples > 0) text += ", " + grouped(samples) + " samples/s";
+  if (are_known && time > 0)
+    text += ", " + percent(static_cast<double>(useful) / static_cast<double>(time)) +
+            " of the time in forward, backward and optimizer";
+  return text + "\n" + table;
+}
+
+}  // namespace horo::tools
