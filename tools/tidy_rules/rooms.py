@@ -105,7 +105,7 @@ HEAVY_HEADERS = [
     (r"openssl/", r"elastic/service/.*", 1),
     (r"openssl/", r"tests/elastic/service/.*", 1),
     (r"CLI/", r"(tools/(horo|relay)|bench/against)/main\.cc", 3),
-    (r"CLI/", r"tools/horo/(bench_options|cli_words)\.(cc|h)", 3),
+    (r"CLI/", r"tools/horo/(bench_options|cli_words|scale_options)\.(cc|h)", 5),
     (r"ev(\+\+)?\.h", r"(tools/horo|bench/against)/.*", 400),
     (r"mpi\.h", r"ring/mpi/mpi_plugin\.cc|bench/peers/mpi\.cc", 2),
     (r"nlohmann/", r"((tools/horo|tests|bench)/.*|ring/schedule/schedule_json\.cc)", 400),

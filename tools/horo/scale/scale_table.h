@@ -1,4 +1,4 @@
-// ScaleTable: efficiency by number of ranks, and the losses that add up to it.
+// ScaleTable: efficiency by number of ranks, and the losses that add up to it. docs/scaling.md has the definitions.
 // Times are integers of nanoseconds; only views round.
 #pragma once
 
