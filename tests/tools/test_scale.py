@@ -86,7 +86,7 @@ def test_the_report_is_equal_byte_for_byte(measured):
     assert (folder / "scale.html").read_bytes() == page
 
 
-def test_a_hostile_argument_is_text(measured):
+def test_a_hostile_argument_is_text_and_the_page_has_the_figures(measured):
     folder, done = measured
     page = (folder / "scale.html").read_text()
     assert "<img" not in page
@@ -94,6 +94,7 @@ def test_a_hostile_argument_is_text(measured):
     data = re.search(r'<script id="scale" type="application/json">([^<]*)</script>', page)[1]
     assert html.unescape(data) == data
     assert json.loads(data)["command"][-1] == HOSTILE
+    assert json.loads(data) == {name: part for name, part in read(folder).items() if name != "runs"}
 
 
 def test_a_size_that_fails_is_told_and_the_others_are_shown(tmp_path):

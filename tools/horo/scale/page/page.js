@@ -27,6 +27,9 @@
   const svg = (name, attributes = {}, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
   const at = (id) => document.getElementById(id);
   const words = (name) => name.replaceAll('_', ' ');
+  // As the terminal shows them: a control character has no picture.
+  const visible = (text) =>
+    text.replace(/[\u0000-\u001f\u007f-\u009f]/g, (one) => '\\x' + one.charCodeAt(0).toString(16).padStart(2, '0'));
   const count = (number, noun) => number + ' ' + noun + (number === 1 ? '' : 's');
   const decimalsOf = (ns) => (ns >= 1e7 ? 1 : ns >= 1e6 ? 2 : 3);
   const ms = (ns, decimals = decimalsOf(Math.abs(ns))) => (ns / 1e6).toFixed(decimals);
@@ -94,7 +97,9 @@
     for (const tick of [0, 200, 400, 600, 800, 1000]) {
       const bottom = top + step * sizes.length;
       image.append(svg('line', {x1: xOf(tick), x2: xOf(tick), y1: top, y2: bottom, class: 'grid'}));
-      image.append(label(xOf(tick), bottom + 16, tick / 10 + (tick === 1000 ? ' %' : ''), {class: 'soft', 'text-anchor': 'middle'}));
+      const isLast = tick === 1000;
+      image.append(label(isLast ? 958 : xOf(tick), bottom + 16, tick / 10 + (isLast ? ' %' : ''),
+        {class: 'soft', 'text-anchor': isLast ? 'end' : 'middle'}));
     }
     sizes.forEach((size, i) => {
       const y = top + i * step + 4, kept = efficiencyTenths(size);
@@ -260,7 +265,7 @@
         if (ns <= 0) return;
         const height = Math.max(1, (high * ns) / most);
         image.append(svg('rect', {
-          x: left + i * width, y: y + high - height, width: Math.max(0.8, width * 0.85), height, class: 'late-cell',
+          x: left + i * width, y: y + high - height, width: width - Math.min(2, 0.2 * width), height, class: 'late-cell',
           'data-tip': 'step ' + (size.lateness.first_step + i) + '\nrank ' + rank + ' caused ' + ms(ns) + ' ms of waiting',
         }));
       });
@@ -275,7 +280,8 @@
   const script = () => {
     const dashes = data.command.indexOf('--');
     const program = data.command.slice(dashes + 1);
-    return program.find((word) => word.endsWith('.py')) || program.join(' ');
+    const name = program.find((word) => word.endsWith('.py')) || program.join(' ');
+    return visible(name.startsWith('/') ? name.split('/').pop() : name);
   };
 
   const showHeader = () => {
@@ -289,7 +295,7 @@
       at('lost').textContent = tenths(1000 - efficiencyTenths(last)) + ' % lost: ' +
         parts.map(([name, value]) => name + ' ' + tenths(value)).join(' · ');
     }
-    at('notes').replaceChildren(...data.notes.map((note) => html('li', {}, note)));
+    at('notes').replaceChildren(...data.notes.map((note) => html('li', {}, visible(note))));
   };
 
   const define = (id, pairs) => {
@@ -319,7 +325,7 @@
   const scaling = data.plan.is_strong ? 'strong scaling' : 'weak scaling';
   define('definitions', DEFINITIONS);
   define('machine', [
-    ['command', data.command.join(' ')],
+    ['command', visible(data.command.join(' '))],
     ['machine', data.machine.model + ', ' + count(data.machine.cores, 'core') + ', ' + data.machine.kernel],
     ['version', 'horo ' + data.horo],
     ['runs', count(data.plan.rounds, 'round') + ' of ' + data.plan.run_ns / 1e9 + ' s behind a warm-up of ' +
