@@ -20,6 +20,7 @@ namespace horo::tools {
 namespace {
 
 constexpr double kLookSeconds = 0.2;
+constexpr int kMostHolds = 50;  // looks, for the other ranks to write their steps
 constexpr double kTermSeconds = 5;
 constexpr std::array kInterrupts{SIGINT, SIGTERM, SIGHUP};
 
@@ -104,10 +105,22 @@ class ScriptRun {
   }
 
   void on_look() {
-    steps_.look([this](const StepRow& row) { watch_.on_step(row.begin, row.time); });
-    if (watch_.order(now_ns()) == RunWatch::Order::kEnd) end();
+    steps_.look([this](const StepRow& row) {
+      watch_.on_step(row.begin, row.time);
+      if (!is_full_) last_step_ = row.step;
+    });
+    is_full_ = watch_.order(now_ns()) == RunWatch::Order::kEnd;
+    if (is_full_ && (!watch_.failure().empty() || have_all_written() || ++holds_ > kMostHolds)) end();
     order_.on_progress(watch_.measured_ns());
     look_.set(kLookSeconds);
+  }
+
+  // Each rank writes its steps by itself, a moment after they end.
+  bool have_all_written() const {
+    for (int rank = 1; rank < order_.ranks; ++rank) {
+      if (last_step_in(steps_file_of(order_.folder, rank)) < last_step_) return false;
+    }
+    return true;
   }
 
   void on_interrupt(int signal) {
@@ -143,8 +156,9 @@ class ScriptRun {
   ChildWatch ended_;
   std::list<SignalWatch> signals_;
   std::optional<int> status_;
-  int urges_ = 0, interrupt_ = 0;
-  bool is_ending_ = false;
+  std::int64_t last_step_ = 0;  // of rank 0 when its window was full
+  int holds_ = 0, urges_ = 0, interrupt_ = 0;
+  bool is_full_ = false, is_ending_ = false;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <fstream>
 
@@ -39,6 +40,18 @@ void GrowingSteps::look(const std::function<void(const StepRow&)>& on_row) {
     if (line.row) on_row(*line.row);
   }
   rest_.erase(0, begin);
+}
+
+std::int64_t last_step_in(const std::string& path) {
+  constexpr std::streamoff kMostBytes = 64 << 10;  // of a few lines
+  std::ifstream file(path, std::ios::ate);
+  if (!file) return 0;
+  file.seekg(std::max<std::streamoff>(0, file.tellg() - kMostBytes));
+  std::int64_t last = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (const StepLine parsed = parse_step_line(line); parsed.row) last = parsed.row->step;
+  }
+  return last;
 }
 
 StepsOfRun read_steps(const std::string& folder, int ranks) {

@@ -24,6 +24,9 @@ class GrowingSteps {
   std::string rest_;  // of a line
 };
 
+// The number of the last step in a file; 0: there is none yet. Reads its end alone.
+std::int64_t last_step_in(const std::string& path);
+
 struct StepsOfRun {
   std::vector<std::vector<StepRow>> by_rank;
   std::int64_t left_out = 0;
