@@ -78,6 +78,7 @@ TEST(TableOf, WithoutSamplesItCountsSteps) {
   EXPECT_EQ(table.unit, WorkUnit::kRankSteps);
   EXPECT_EQ(table.sizes[1].efficiency_ppm, 500'000);
   EXPECT_EQ(table.sizes[0].rate_milli, 20'000);
+  EXPECT_EQ(table.sizes[1].rate_milli, 20'000) << "half as many on each of two ranks";
 }
 
 TEST(TableOf, RunsThatFailedDoNotCount) {

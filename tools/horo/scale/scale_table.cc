@@ -134,7 +134,7 @@ void describe_steps(const Runs& runs, const StepSums& sums, WorkUnit unit, SizeR
     result.long_time += run->long_time;
   }
   result.median_step = median_step_of(runs);
-  const std::int64_t work = unit == WorkUnit::kSamples ? work_of(sums, unit) : result.steps;
+  const std::int64_t work = unit == WorkUnit::kJobSteps ? result.steps : work_of(sums, unit);
   result.rate_milli = rounded_ratio(Wide{work} * result.ranks * 1'000 * 1'000'000'000, sums.time);
   result.bars = mean_bars(folded_bars(sums, sums.is_known), result.step);
   result.hidden_transfer = rounded_ratio(sums.hidden_transfer, sums.rows);

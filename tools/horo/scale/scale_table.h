@@ -48,7 +48,7 @@ struct SizeResult {
   std::int64_t median_step = 0;
   std::array<OptionalNs, kLosses> lost{};  // of the step; they add up to step - ideal; none: part of "other"
   std::int64_t efficiency_ppm = 0, low_ppm = 0, high_ppm = 0;
-  std::int64_t rate_milli = 0;                 // thousandths of a sample, or step, a second
+  std::int64_t rate_milli = 0;                 // thousandths of the unit of work, a second
   std::array<OptionalNs, kStepBars> bars{};    // of the step; they add up to it
   std::int64_t hidden_transfer = 0;            // of a step
   std::optional<std::int64_t> run_queue_ppm;   // of the step: ready to run, without a core

@@ -18,6 +18,7 @@ using Cells = std::vector<std::string>;
 constexpr std::int64_t kNsInMs = 1'000'000;
 constexpr std::int64_t kTenthsOfAll = 1'000;  // tenths of a percent
 constexpr std::size_t kLossColumn = 5;
+constexpr std::array<const char*, 3> kRateNames{"samples/s", "rank steps/s", "steps/s"};  // by WorkUnit
 
 // Decimals of milliseconds that a step of this length needs.
 int decimals_for(std::int64_t step) {
@@ -86,7 +87,7 @@ Cells loss_cells(const SizeResult& size) {
 }
 
 std::string table_text(const ScaleTable& table) {
-  Cells head{"ranks", table.unit == WorkUnit::kSamples ? "samples/s" : "steps/s", "efficiency", "", "step"};
+  Cells head{"ranks", kRateNames.at(static_cast<std::size_t>(table.unit)), "efficiency", "", "step"};
   head.insert(head.end(), kLossNames.begin(), kLossNames.end());
   head[kLossColumn] = "lost, % of the step:  " + head[kLossColumn];
   std::vector<Cells> rows{head};
@@ -120,13 +121,21 @@ std::string bars_text(const SizeResult& size) {
     text += "  " + name + " " + units_text(units[i], decimals);
   }
   text += "  = " + units_text(all, decimals) + " ms\n";
+  if (text.size() > kLongestLine && is_wait) text.replace(text.find("  |  "), 5, "\n            |  ");
   if (!unknown.empty()) text += "           not known, and part of between: " + unknown + "\n";
-  if (size.hidden_transfer > 0) {
+  if (size.hidden_transfer * 1'000 >= size.step) {
     const std::int64_t exposed = size.bars[place_of(StepBar::kTransfer)].value_or(0);
     const std::int64_t overlap = rounded_ratio(Wide{size.hidden_transfer} * 100, size.hidden_transfer + exposed);
     text += say("           hidden transfer ", step_text(size.hidden_transfer), " (", overlap, " % overlap)\n");
   }
   return text;
+}
+
+std::string bar_words(std::size_t bar) {
+  if (bar == place_of(StepBar::kBetween)) return "time outside of marks";
+  std::string name(kStepBarNames.at(bar));
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
 }
 
 std::string late_text(const LateOne& late) {
@@ -136,9 +145,8 @@ std::string late_text(const LateOne& late) {
   std::string text = say("  skew     ", share, " for rank ", late.rank, ": last in ", percent_text(late.last_ppm),
                          " % of the steps; ");
   if (!late.bar) return text + "no bar of it explains that\n";
-  std::string bar(kStepBarNames.at(static_cast<std::size_t>(*late.bar)));
-  std::replace(bar.begin(), bar.end(), '_', ' ');
-  return text + say("its ", bar, " takes ", step_text(late.excess), " more than the other ranks'\n");
+  return text + say("its ", bar_words(static_cast<std::size_t>(*late.bar)), " takes ", step_text(late.excess),
+                    " more than the other ranks'\n");
 }
 
 std::string head_text(const ScaleDocument& document) {

@@ -39,18 +39,11 @@ std::vector<std::string> environment_of(const std::string& folder) {
   return environment;
 }
 
-// The lines of horo run that tell what failed; else the last line of all.
-std::string last_words(const OutputTail& errors) {
-  if (!errors.exception().empty()) return errors.exception();
-  std::string text = errors.lines().empty() ? "" : errors.lines().back();
-  for (const std::string& line : errors.lines()) {
-    if (line.starts_with("horo run: ") && !line.starts_with("horo run: warning")) {
-      text = line.substr(std::string_view("horo run: ").size());
-      break;
-    }
-  }
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  return text;
+constexpr std::string_view kTitle = "horo run: ";
+
+std::string trimmed(std::string_view line) {
+  const std::size_t begin = line.find_first_not_of(" \t"), end = line.find_last_not_of(" \t\r\n");
+  return begin == std::string_view::npos ? "" : std::string(line.substr(begin, end + 1 - begin));
 }
 
 class ScriptRun {
@@ -81,7 +74,7 @@ class ScriptRun {
     end.interrupt = interrupt_;
     end.failure = watch_.failure();
     const bool is_ours = is_ending_ || *status_ == 0;
-    if (!is_ours) end.failure = last_words(errors_.tail());
+    if (!is_ours) end.failure = last_words();
     if (!is_ours && end.failure.empty()) end.failure = status_text(*status_);
     return end;
   }
@@ -99,9 +92,19 @@ class ScriptRun {
     RankStream::Destinations destinations;
     destinations.file = Descriptor(open_output_file(AT_FDCWD, order_.folder + "/" + name, 0644));
     destinations.writer = &none_;
-    destinations.take = [](std::string_view) { return true; };
+    destinations.take = [this](std::string_view line) {
+      const bool is_verdict = line.starts_with(kTitle) && !line.starts_with("horo run: warning");
+      if (is_verdict && verdict_.empty()) verdict_ = trimmed(line.substr(kTitle.size()));
+      return true;
+    };
     destinations.end = [this] { check_end(); };
     return destinations;
+  }
+
+  // What horo run says of the failure; else the last line.
+  std::string last_words() const {
+    const auto& lines = errors_.tail().lines();
+    return !verdict_.empty() || lines.empty() ? verdict_ : trimmed(lines.back());
   }
 
   void on_look() {
@@ -156,6 +159,7 @@ class ScriptRun {
   ChildWatch ended_;
   std::list<SignalWatch> signals_;
   std::optional<int> status_;
+  std::string verdict_;
   std::int64_t last_step_ = 0;  // of rank 0 when its window was full
   int holds_ = 0, urges_ = 0, interrupt_ = 0;
   bool is_full_ = false, is_ending_ = false;

@@ -5,7 +5,7 @@
   const SVG = 'http://www.w3.org/2000/svg';
   const sizes = data.table;
   const last = sizes.length > 0 ? sizes[sizes.length - 1] : null;
-  const unit = data.unit === 'samples' ? 'samples/s' : 'steps/s';
+  const unit = {'samples': 'samples/s', 'steps of a rank': 'rank steps/s'}[data.unit] || 'steps/s';
   const WAITS = new Set(['skew', 'agreement', 'transfer', 'copies', 'commit', 'hand_over', 'membership']);
   const DEFINITIONS = [
     ['efficiency', 'rank-seconds for each sample with the smallest number of ranks, over those with this number'],
@@ -33,7 +33,7 @@
   const count = (number, noun) => number + ' ' + noun + (number === 1 ? '' : 's');
   const decimalsOf = (ns) => (ns >= 1e7 ? 1 : ns >= 1e6 ? 2 : 3);
   const ms = (ns, decimals = decimalsOf(Math.abs(ns))) => (ns / 1e6).toFixed(decimals);
-  const tenths = (value) => (value / 10).toFixed(1);
+  const tenths = (value) => (value / 10).toFixed(1).replace('-', '\u2212');
   const grouped = (value) => String(value).replace(/\B(?=(\d{3})+$)/g, ',');
   const rate = (milli) => (milli >= 1e5 ? grouped(Math.round(milli / 1000)) : (milli / 1000).toFixed(milli >= 1e4 ? 1 : 2));
   // Integers next to values / divisor that add up to the total: what is left goes to the largest remainders.
@@ -210,7 +210,7 @@
     }
     at('steps-picture').replaceChildren(image);
     const hidden = size.hidden_transfer_ns, exposed = size.bars_ns.transfer || 0;
-    at('beside').textContent = hidden > 0
+    at('beside').textContent = hidden * 1000 >= size.step_ns
       ? 'Hidden transfer: ' + ms(hidden) + ' ms of a step, ' + Math.round((100 * hidden) / (hidden + exposed)) + ' % of all transfer.'
       : '';
     tableOfBars(size);
@@ -250,7 +250,7 @@
     if (late && late.is_one) {
       text += ' Rank ' + late.rank + ' has caused ' + Math.round(late.share_ppm / 1e4) + ' % of the skew and was last in ' +
         Math.round(late.last_ppm / 1e4) + ' % of the steps';
-      text += late.bar ? ': its ' + words(late.bar) + ' takes ' + ms(late.excess_ns) + ' ms more than the other ranks\u2019.' : '.';
+      text += late.bar ? ': its ' + (late.bar === 'between' ? 'time outside of marks' : words(late.bar)) + ' takes ' + ms(late.excess_ns) + ' ms more than the other ranks\u2019.' : '.';
     }
     at('late-lead').textContent = text;
     if (most === 0) return at('late-picture').replaceChildren();
