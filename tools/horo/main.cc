@@ -28,6 +28,7 @@
 #include "tools/horo/run/run_options.h"
 #include "tools/horo/run/run_words.h"
 #include "tools/horo/run/status_command.h"
+#include "tools/horo/scale_options.h"
 #include "tools/horo/service_command.h"
 #include "tools/horo/timeline/merge.h"
 
@@ -48,6 +49,7 @@ struct Options {
   RendezvousCommand rendezvous;
   AgentCommand agent;
   MergeOptions merge;
+  ScaleOptions scale;
   bool settings = false;
   bool json = false;
 };
@@ -294,6 +296,7 @@ int run_command(std::vector<std::string> arguments) {
   add_rendezvous(app, options);
   add_conformance(app, options);
   add_timeline(app, options.merge);
+  add_scale(app, options.scale);
   if (!arguments.empty() && arguments.front() == "run") {
     arguments = own_words({arguments.begin() + 1, arguments.end()}, known_options(*app.get_subcommand("run")));
     arguments.insert(arguments.begin(), "run");
@@ -332,6 +335,9 @@ int run_command(std::vector<std::string> arguments) {
   }
   const bool has_dashes = dashes != arguments.end();
   const auto after = has_dashes ? dashes + 1 : dashes;
+  if (chosen->get_name() == "scale") {
+    return run_scale_command(*chosen, options.scale, {arguments.begin(), dashes}, {after, arguments.end()});
+  }
   return run(options.run, *chosen, {after, arguments.end()}, has_dashes);
 }
 

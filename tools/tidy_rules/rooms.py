@@ -21,7 +21,8 @@ PRODUCT = RING | {
     "bindings/c",
 }
 LAUNCHER = {"tools/horo/machine", "tools/horo/run"}
-COMMANDS = LAUNCHER | {"tools/horo/bench", "tools/horo/conformance", "tools/horo/doctor", "tools/horo/timeline"}
+COMMANDS = LAUNCHER | {"tools/horo/bench", "tools/horo/conformance", "tools/horo/doctor"}
+COMMANDS |= {"tools/horo/scale", "tools/horo/timeline"}
 
 # Each folder with C++, and the folders that it may include besides itself and horo/base. None: all folders, and its
 # sub-folders need no row.
@@ -80,6 +81,7 @@ ROOMS = {
     "tools/horo/doctor": PRODUCT | {"tools/horo/machine"},
     "tools/horo/bench": PRODUCT | LAUNCHER,
     "tools/horo/conformance": PRODUCT | LAUNCHER | {"tools/horo/bench"},
+    "tools/horo/scale": PRODUCT | LAUNCHER,
     "tools/horo/timeline": PRODUCT,
     "tools/horo": PRODUCT | COMMANDS | {"elastic/service"},
     "tools/relay": PRODUCT | {"tools/horo/machine"},
@@ -106,7 +108,8 @@ HEAVY_HEADERS = [
     (r"openssl/", r"horo/base/auth\.cc", 1),
     (r"openssl/", r"elastic/service/.*", 1),
     (r"openssl/", r"tests/elastic/service/.*", 1),
-    (r"CLI/", r"((tools/(horo|relay)|bench/against)/main|tools/horo/(bench_options|cli_words))\.(cc|h)", 6),
+    (r"CLI/", r"(tools/(horo|relay)|bench/against)/main\.cc", 3),
+    (r"CLI/", r"tools/horo/(bench_options|cli_words|scale_options)\.(cc|h)", 5),
     (r"ev(\+\+)?\.h", r"(tools/horo|bench/against)/.*", 400),
     (r"mpi\.h", r"ring/mpi/mpi_plugin\.cc|bench/peers/mpi\.cc", 2),
     (r"nlohmann/", r"((tools/horo|tests|bench)/.*|ring/schedule/schedule_json\.cc)", 400),

@@ -1,0 +1,84 @@
+#include "tools/horo/scale/step_row.h"
+
+#include <nlohmann/json.hpp>
+
+#include "horo/base/say.h"
+
+namespace horo::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::int64_t kMostNumber = std::int64_t{1} << 58;  // sums of all bars stay in range
+
+std::optional<std::int64_t> number_in(const Json& object, std::string_view name) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_number_integer()) return {};
+  const auto number = found->get<std::int64_t>();
+  return number > -kMostNumber && number < kMostNumber ? std::optional(number) : std::nullopt;
+}
+
+std::int64_t sum_of(const StepRow& row) {
+  std::int64_t sum = 0;
+  for (const OptionalNs& bar : row.bars) sum += bar.value_or(0);
+  return sum;
+}
+
+void read_late(const Json& object, StepRow& row) {
+  const auto late = object.find("late");
+  if (late == object.end() || !late->is_object()) return;
+  for (const auto& [rank, _] : late->items()) {
+    if (rank.empty() || rank.size() > 9 || rank.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (const auto known = number_in(*late, rank)) row.late[std::stoll(rank)] = *known;
+  }
+}
+
+StepLine refused(const std::string& why) {
+  StepLine line;
+  line.error = why;
+  return line;
+}
+
+}  // namespace
+
+StepLine parse_step_line(std::string_view line) {
+  const Json object = Json::parse(line, nullptr, false);
+  if (!object.is_object()) return refused("a line is no JSON object");
+  StepLine parsed;
+  if (const auto lines = number_in(object, "left_out")) {
+    parsed.left_out.lines = *lines;
+    return parsed;
+  }
+  StepRow row;
+  const auto rank = number_in(object, "rank"), step = number_in(object, "step"), begin = number_in(object, "begin"),
+             time = number_in(object, "time");
+  const auto bars = object.find("bars");
+  if (!rank || !step || !begin || !time || bars == object.end() || !bars->is_object())
+    return refused("a line has no rank, step, begin, time or bars");
+  row.rank = *rank;
+  row.step = *step;
+  row.begin = *begin;
+  row.time = *time;
+  for (std::size_t i = 0; i < kStepBars; ++i) row.bars[i] = number_in(*bars, kStepBarNames[i]);
+  row.hidden_transfer = number_in(object, "hidden_transfer").value_or(0);
+  row.run_queue = number_in(object, "run_queue");
+  row.samples = number_in(object, "samples");
+  row.work = number_in(object, "work");
+  read_late(object, row);
+  if (sum_of(row) != row.time) {
+    return refused(
+        say("rank ", row.rank, ", step ", row.step, ": the bars sum to ", sum_of(row), " ns, the step is ", row.time));
+  }
+  parsed.row = std::move(row);
+  return parsed;
+}
+
+std::string steps_setting_of(const std::string& folder) {
+  return folder + "/steps.jsonl";
+}
+
+std::string steps_file_of(const std::string& folder, int rank) {
+  return rank == 0 ? steps_setting_of(folder) : folder + "/steps.rank" + std::to_string(rank) + ".jsonl";
+}
+
+}  // namespace horo::tools
