@@ -15,8 +15,8 @@ inline StepRow row_of(std::int64_t rank, std::int64_t step, std::int64_t compute
   row.rank = rank;
   row.step = step;
   row.bars.fill(0);
-  row.bars[place_of(StepBar::kForward)] = compute;
-  row.bars[place_of(StepBar::kSkew)] = skew;
+  row.bars[index_of(Bar::kForward)] = compute;
+  row.bars[index_of(Bar::kSkew)] = skew;
   row.time = compute + skew;
   row.begin = (step - 1) * row.time;
   row.samples = 64;
@@ -52,9 +52,9 @@ inline StepSums random_sums(std::mt19937_64& random) {
   sums.rows = 1 + up_to(random, 100'000);
   sums.samples = 1 + up_to(random, 1'000'000'000);
   const std::int64_t most = std::int64_t{1} << up_to(random, 48);
-  for (std::size_t i = 0; i < kStepBars; ++i) {
+  for (std::size_t i = 0; i < kBars; ++i) {
     sums.bars[i] = up_to(random, most);
-    sums.is_known[i] = i == place_of(StepBar::kBetween) || up_to(random, 4) > 0;
+    sums.is_known[i] = i == index_of(Bar::kBetween) || up_to(random, 4) > 0;
     sums.time += sums.bars[i];
   }
   sums.time += 1;

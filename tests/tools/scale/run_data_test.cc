@@ -65,11 +65,11 @@ TEST(MeasureRun, BlocksAddUpToTheRun) {
 
 TEST(MeasureRun, ABarThatOneRowDoesNotKnowIsNotKnown) {
   auto rows = rows_of(2, 50, 10 * kMs);
-  rows[0][30].bars[place_of(StepBar::kInput)].reset();
+  rows[0][30].bars[index_of(Bar::kInput)].reset();
   rows[1][30].samples.reset();
   const RunData run = measure_run(rows, StepWindow{kSecond});
-  EXPECT_FALSE(run.by_rank[0].sums.is_known[place_of(StepBar::kInput)]);
-  EXPECT_TRUE(run.by_rank[1].sums.is_known[place_of(StepBar::kInput)]);
+  EXPECT_FALSE(run.by_rank[0].sums.is_known[index_of(Bar::kInput)]);
+  EXPECT_TRUE(run.by_rank[1].sums.is_known[index_of(Bar::kInput)]);
   EXPECT_EQ(run.by_rank[1].sums.samples, std::nullopt);
   EXPECT_EQ(run.samples_of_rank, std::nullopt);
 }
@@ -78,7 +78,7 @@ TEST(MeasureRun, NamesTheRankThatTheOthersWaitedFor) {
   auto rows = rows_of(3, 50, 10 * kMs);
   for (const std::size_t waiting : {0, 1}) {
     for (StepRow& row : rows[waiting]) {
-      row.bars[place_of(StepBar::kSkew)] = 2 * kMs;
+      row.bars[index_of(Bar::kSkew)] = 2 * kMs;
       row.time += 2 * kMs;
       row.late = {{2, 2 * kMs}, {77, 5}};
     }
@@ -92,7 +92,7 @@ TEST(MeasureRun, NamesTheRankThatTheOthersWaitedFor) {
 
 TEST(MeasureRun, LongStepsAreToldApart) {
   auto rows = rows_of(1, 50, 10 * kMs);
-  rows[0][40].bars[place_of(StepBar::kForward)] = 50 * kMs;
+  rows[0][40].bars[index_of(Bar::kForward)] = 50 * kMs;
   rows[0][40].time = 50 * kMs;
   const RunData run = measure_run(rows, StepWindow{kSecond});
   EXPECT_EQ(run.median_step, 10 * kMs);

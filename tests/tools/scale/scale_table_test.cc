@@ -19,7 +19,7 @@ std::int64_t sum_known(const std::array<OptionalNs, N>& values) {
 }
 
 std::int64_t lost(const SizeResult& size, Loss loss) {
-  return size.lost[place_of(loss)].value_or(-1);
+  return size.lost[index_of(loss)].value_or(-1);
 }
 
 TEST(SplitLosses, TheyAddUpToWhatIsMissingForRandomRuns) {
@@ -93,14 +93,14 @@ TEST(TableOf, WithoutMarksComputeIsTheTimeOutsideOfHoro) {
   std::vector<RunData> runs{run_of(1, 1, 50 * kMs), run_of(2, 1, 60 * kMs, 40 * kMs)};
   for (RunData& run : runs) {
     for (RankSums& rank : run.by_rank) {
-      std::swap(rank.sums.bars[place_of(StepBar::kForward)], rank.sums.bars[place_of(StepBar::kBetween)]);
-      for (std::size_t bar = 0; bar < place_of(StepBar::kBetween); ++bar) rank.sums.is_known[bar] = false;
+      std::swap(rank.sums.bars[index_of(Bar::kForward)], rank.sums.bars[index_of(Bar::kBetween)]);
+      for (std::size_t bar = 0; bar < index_of(Bar::kBetween); ++bar) rank.sums.is_known[bar] = false;
     }
   }
   const SizeResult two = table_of(runs, false).sizes[1];
-  EXPECT_EQ(two.lost[place_of(Loss::kInput)], std::nullopt);
+  EXPECT_EQ(two.lost[index_of(Loss::kInput)], std::nullopt);
   EXPECT_EQ(lost(two, Loss::kCompute), 10 * kMs);
-  EXPECT_EQ(two.bars[place_of(StepBar::kForward)], std::nullopt);
+  EXPECT_EQ(two.bars[index_of(Bar::kForward)], std::nullopt);
   EXPECT_EQ(sum_known(two.bars), two.step);
 }
 
@@ -125,7 +125,7 @@ std::vector<RankStep> means_of(const std::vector<RankSums>& sums) {
   std::vector<RankStep> means;
   for (const RankSums& rank : sums) {
     RankStep mean{rank.rank, rank.sums.time / rank.sums.rows, {}};
-    for (std::size_t i = 0; i < kStepBars; ++i) mean.bars[i] = rank.sums.bars[i] / rank.sums.rows;
+    for (std::size_t i = 0; i < kBars; ++i) mean.bars[i] = rank.sums.bars[i] / rank.sums.rows;
     means.push_back(mean);
   }
   return means;
@@ -152,7 +152,7 @@ TEST(LateOneOf, NamesTheBarThatCoversTheLateness) {
   EXPECT_EQ(late->rank, 2);
   EXPECT_TRUE(late->is_one);
   EXPECT_EQ(late->share_ppm, 1'000'000);
-  EXPECT_EQ(late->bar, static_cast<std::int64_t>(place_of(StepBar::kForward)));
+  EXPECT_EQ(late->bar, static_cast<std::int64_t>(index_of(Bar::kForward)));
   EXPECT_EQ(late->excess, 10 * kMs);
 }
 
@@ -163,7 +163,7 @@ TEST(LateOneOf, NamesNoBarThatDoesNotCoverIt) {
 
 TEST(LateOneOf, IsNoneWithoutSkew) {
   std::vector<RankSums> ranks = late_ranks(10 * kMs);
-  for (RankSums& rank : ranks) rank.sums.bars[place_of(StepBar::kSkew)] = kMs / 10;
+  for (RankSums& rank : ranks) rank.sums.bars[index_of(Bar::kSkew)] = kMs / 10;
   EXPECT_FALSE(late_one_of(ranks, means_of(ranks)));
 }
 

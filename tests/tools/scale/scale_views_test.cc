@@ -97,7 +97,7 @@ TEST(ScaleText, TheLossesAndTheEfficiencyAddUpAsTheyAreShown) {
     RunData base = run_of(1, 1, 40 * kMs), size = run_of(2, 1, 50 * kMs);
     for (RunData* run : {&base, &size}) {
       for (RankSums& rank : run->by_rank) {
-        for (std::size_t bar = 0; bar < kStepBars; ++bar) {
+        for (std::size_t bar = 0; bar < kBars; ++bar) {
           const std::int64_t more = up_to(random, 100 * kMs);
           rank.sums.bars[bar] += more;
           rank.sums.time += more;
@@ -120,8 +120,8 @@ TEST(ScaleText, ShowsTheBarsOfTheLargestSize) {
 TEST(ScaleText, BarsThatAreNotKnownAreNotZero) {
   ScaleDocument document = plain_document();
   SizeResult& size = document.table.sizes.back();
-  size.bars[place_of(StepBar::kInput)].reset();
-  size.lost[place_of(Loss::kInput)].reset();
+  size.bars[index_of(Bar::kInput)].reset();
+  size.lost[index_of(Loss::kInput)].reset();
   const std::string text = text_of(document);
   EXPECT_THAT(text, HasSubstr("not known, and part of between: input"));
   EXPECT_THAT(text, HasSubstr(" n/a "));

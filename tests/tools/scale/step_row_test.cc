@@ -20,8 +20,8 @@ TEST(ParseStepLine, ReadsTheFiguresOfARank) {
   EXPECT_EQ(line.row->rank, 1);
   EXPECT_EQ(line.row->step, 7);
   EXPECT_EQ(line.row->time, 30);
-  EXPECT_EQ(line.row->bars[place_of(StepBar::kBackward)], 20);
-  EXPECT_EQ(line.row->bars[place_of(StepBar::kAfterBackward)], std::nullopt);
+  EXPECT_EQ(line.row->bars[index_of(Bar::kBackward)], 20);
+  EXPECT_EQ(line.row->bars[index_of(Bar::kAfterBackward)], std::nullopt);
   EXPECT_EQ(line.row->samples, 64);
   EXPECT_EQ(line.row->work, std::nullopt);
   EXPECT_EQ(line.row->late.at(2), 4);

@@ -20,7 +20,7 @@ std::int64_t bar_of_others(const std::vector<RankStep>& means, std::size_t late,
 // A bar is the reason if it covers 80 % of the lateness.
 void explain(const std::vector<RankStep>& means, std::size_t late, std::int64_t lateness, LateOne& one) {
   std::size_t most = 0;
-  for (std::size_t bar = 0; bar < place_of(StepBar::kSkew); ++bar) {
+  for (std::size_t bar = 0; bar < index_of(Bar::kSkew); ++bar) {
     const std::int64_t excess = means[late].bars[bar].value_or(0) - bar_of_others(means, late, bar);
     if (excess <= one.excess) continue;
     one.excess = excess;
@@ -35,7 +35,7 @@ std::optional<LateOne> late_one_of(const std::vector<RankSums>& sums, const std:
   std::int64_t skew = 0, time = 0;
   std::size_t late = 0;
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    skew += sums[i].sums.bars[place_of(StepBar::kSkew)];
+    skew += sums[i].sums.bars[index_of(Bar::kSkew)];
     time += sums[i].sums.time;
     if (sums[i].caused > sums[late].caused) late = i;
   }

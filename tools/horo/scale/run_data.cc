@@ -130,7 +130,7 @@ bool StepWindow::is_warm_up(std::int64_t index, std::int64_t elapsed_ns) const {
 }
 
 void add_row(StepSums& sums, const StepRow& row) {
-  for (std::size_t i = 0; i < kStepBars; ++i) {
+  for (std::size_t i = 0; i < kBars; ++i) {
     sums.bars[i] += row.bars[i].value_or(0);
     sums.is_known[i] = row.bars[i].has_value() && (sums.rows == 0 || sums.is_known[i]);
   }
@@ -142,7 +142,7 @@ void add_row(StepSums& sums, const StepRow& row) {
 }
 
 void add_sums(StepSums& sums, const StepSums& more) {
-  for (std::size_t i = 0; i < kStepBars; ++i) {
+  for (std::size_t i = 0; i < kBars; ++i) {
     sums.bars[i] += more.bars[i];
     sums.is_known[i] = more.is_known[i] && (sums.rows == 0 || sums.is_known[i]);
   }

@@ -16,8 +16,8 @@ namespace horo::tools {
 struct StepSums {
   std::int64_t rows = 0, time = 0;
   std::optional<std::int64_t> samples = 0;  // none: at least one row does not know them
-  std::array<std::int64_t, kStepBars> bars{};
-  std::array<bool, kStepBars> is_known{};  // in every row
+  std::array<std::int64_t, kBars> bars{};
+  std::array<bool, kBars> is_known{};  // in every row
   std::int64_t hidden_transfer = 0;
   std::optional<std::int64_t> run_queue = 0;
 };

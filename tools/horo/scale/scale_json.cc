@@ -36,7 +36,7 @@ std::array<OptionalNs, N> named_from(const ScaleJson& json, const std::array<std
 ScaleJson late_json(const std::optional<LateOne>& late) {
   if (!late) return nullptr;
   const auto bar =
-      late->bar ? ScaleJson(std::string(kStepBarNames.at(static_cast<std::size_t>(*late->bar)))) : ScaleJson(nullptr);
+      late->bar ? ScaleJson(std::string(kBarNames.at(static_cast<std::size_t>(*late->bar)))) : ScaleJson(nullptr);
   return {{"rank", late->rank}, {"share_ppm", late->share_ppm}, {"last_ppm", late->last_ppm},
           {"bar", bar},         {"excess_ns", late->excess},    {"is_one", late->is_one}};
 }
@@ -50,8 +50,8 @@ std::optional<LateOne> late_from(const ScaleJson& json) {
   late.excess = json.at("excess_ns");
   late.is_one = json.at("is_one");
   if (json.at("bar").is_null()) return late;
-  for (std::size_t i = 0; i < kStepBars; ++i) {
-    if (json.at("bar") == kStepBarNames[i]) late.bar = static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < kBars; ++i) {
+    if (json.at("bar") == kBarNames[i]) late.bar = static_cast<std::int64_t>(i);
   }
   return late;
 }
@@ -59,7 +59,7 @@ std::optional<LateOne> late_from(const ScaleJson& json) {
 ScaleJson size_json(const SizeResult& size) {
   ScaleJson by_rank = ScaleJson::array();
   for (const RankStep& rank : size.by_rank) {
-    by_rank.push_back({{"rank", rank.rank}, {"step_ns", rank.step}, {"bars_ns", named_json(rank.bars, kStepBarNames)}});
+    by_rank.push_back({{"rank", rank.rank}, {"step_ns", rank.step}, {"bars_ns", named_json(rank.bars, kBarNames)}});
   }
   return {{"ranks", size.ranks},
           {"runs", size.runs},
@@ -70,7 +70,7 @@ ScaleJson size_json(const SizeResult& size) {
           {"step_ns", size.step},
           {"ideal_ns", size.ideal},
           {"lost_ns", named_json(size.lost, kLossNames)},
-          {"bars_ns", named_json(size.bars, kStepBarNames)},
+          {"bars_ns", named_json(size.bars, kBarNames)},
           {"hidden_transfer_ns", size.hidden_transfer},
           {"run_queue_ppm", optional_json(size.run_queue_ppm)},
           {"median_step_ns", size.median_step},
@@ -107,14 +107,14 @@ SizeResult size_from(const ScaleJson& json) {
   size.step = json.at("step_ns");
   size.ideal = json.at("ideal_ns");
   size.lost = named_from(json.at("lost_ns"), kLossNames);
-  size.bars = named_from(json.at("bars_ns"), kStepBarNames);
+  size.bars = named_from(json.at("bars_ns"), kBarNames);
   size.hidden_transfer = json.at("hidden_transfer_ns");
   size.run_queue_ppm = optional_from(json.at("run_queue_ppm"));
   size.median_step = json.at("median_step_ns");
   size.long_steps = json.at("long_steps");
   size.long_time = json.at("long_ns");
   for (const ScaleJson& rank : json.at("by_rank")) {
-    size.by_rank.push_back({rank.at("rank"), rank.at("step_ns"), named_from(rank.at("bars_ns"), kStepBarNames)});
+    size.by_rank.push_back({rank.at("rank"), rank.at("step_ns"), named_from(rank.at("bars_ns"), kBarNames)});
   }
   check_sums(size);
   size.late = late_from(json.at("late"));
@@ -124,17 +124,17 @@ SizeResult size_from(const ScaleJson& json) {
 }
 
 ScaleJson sums_json(const RankSums& rank) {
-  std::array<OptionalNs, kStepBars> bars;
-  for (std::size_t i = 0; i < kStepBars; ++i) bars[i] = rank.sums.bars[i];
+  std::array<OptionalNs, kBars> bars;
+  for (std::size_t i = 0; i < kBars; ++i) bars[i] = rank.sums.bars[i];
   ScaleJson unknown = ScaleJson::array();
-  for (std::size_t i = 0; i < kStepBars; ++i) {
-    if (!rank.sums.is_known[i]) unknown.push_back(std::string(kStepBarNames[i]));
+  for (std::size_t i = 0; i < kBars; ++i) {
+    if (!rank.sums.is_known[i]) unknown.push_back(std::string(kBarNames[i]));
   }
   return {{"rank", rank.rank},
           {"steps", rank.sums.rows},
           {"time_ns", rank.sums.time},
           {"samples", optional_json(rank.sums.samples)},
-          {"bars_ns", named_json(bars, kStepBarNames)},
+          {"bars_ns", named_json(bars, kBarNames)},
           {"not_known", std::move(unknown)},
           {"hidden_transfer_ns", rank.sums.hidden_transfer},
           {"run_queue_ns", optional_json(rank.sums.run_queue)},
@@ -145,7 +145,7 @@ ScaleJson sums_json(const RankSums& rank) {
 // One array for each row, so that thousands of them stay small.
 ScaleJson rows_json(const std::vector<StepRow>& rows) {
   ScaleJson names = {"rank", "step", "begin_ns", "time_ns", "samples", "work", "hidden_transfer_ns"};
-  for (const std::string_view name : kStepBarNames) names.push_back(std::string(name));
+  for (const std::string_view name : kBarNames) names.push_back(std::string(name));
   ScaleJson values = ScaleJson::array();
   for (const StepRow& row : rows) {
     ScaleJson value = {

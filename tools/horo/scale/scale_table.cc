@@ -12,14 +12,14 @@
 namespace horo::tools {
 namespace {
 
-constexpr std::size_t kBetweenBar = place_of(StepBar::kBetween);
-constexpr std::array kComputeBars{StepBar::kForward, StepBar::kBackward, StepBar::kAfterBackward, StepBar::kOptimizer};
+constexpr std::size_t kBetweenBar = index_of(Bar::kBetween);
+constexpr std::array kComputeBars{Bar::kForward, Bar::kBackward, Bar::kAfterBackward, Bar::kOptimizer};
 
 using Runs = std::vector<const RunData*>;
 
 // A bar that is not known in every row is part of "between".
-StepSums folded_bars(StepSums sums, const std::array<bool, kStepBars>& is_known) {
-  for (std::size_t i = 0; i < kStepBars; ++i) {
+StepSums folded_bars(StepSums sums, const std::array<bool, kBars>& is_known) {
+  for (std::size_t i = 0; i < kBars; ++i) {
     sums.is_known[i] = is_known[i] || i == kBetweenBar;
     if (sums.is_known[i]) continue;
     sums.bars[kBetweenBar] += sums.bars[i];
@@ -50,33 +50,33 @@ std::int64_t work_of(const StepSums& sums, WorkUnit unit) {
 }
 
 std::size_t loss_of(std::size_t bar, bool is_between_compute) {
-  switch (static_cast<StepBar>(bar)) {
-    case StepBar::kSkew:
-      return place_of(Loss::kSkew);
-    case StepBar::kTransfer:
-      return place_of(Loss::kTransfer);
-    case StepBar::kAgreement:
-      return place_of(Loss::kAgreement);
-    case StepBar::kInput:
-      return place_of(Loss::kInput);
-    case StepBar::kForward:
-    case StepBar::kBackward:
-    case StepBar::kAfterBackward:
-    case StepBar::kOptimizer:
-      return place_of(Loss::kCompute);
-    case StepBar::kBetween:
-      return place_of(is_between_compute ? Loss::kCompute : Loss::kOther);
+  switch (static_cast<Bar>(bar)) {
+    case Bar::kSkew:
+      return index_of(Loss::kSkew);
+    case Bar::kTransfer:
+      return index_of(Loss::kTransfer);
+    case Bar::kAgreement:
+      return index_of(Loss::kAgreement);
+    case Bar::kInput:
+      return index_of(Loss::kInput);
+    case Bar::kForward:
+    case Bar::kBackward:
+    case Bar::kAfterBackward:
+    case Bar::kOptimizer:
+      return index_of(Loss::kCompute);
+    case Bar::kBetween:
+      return index_of(is_between_compute ? Loss::kCompute : Loss::kOther);
     default:
-      return place_of(Loss::kOther);
+      return index_of(Loss::kOther);
   }
 }
 
-std::array<OptionalNs, kStepBars> mean_bars(const StepSums& folded, std::int64_t step) {
-  std::array<Wide, kStepBars> bars{};
+std::array<OptionalNs, kBars> mean_bars(const StepSums& folded, std::int64_t step) {
+  std::array<Wide, kBars> bars{};
   std::copy(folded.bars.begin(), folded.bars.end(), bars.begin());
   const std::vector<std::int64_t> means = shares_of(bars, folded.rows, step);
-  std::array<OptionalNs, kStepBars> known;
-  for (std::size_t i = 0; i < kStepBars; ++i) {
+  std::array<OptionalNs, kBars> known;
+  for (std::size_t i = 0; i < kBars; ++i) {
     if (folded.is_known[i]) known[i] = means[i];
   }
   return known;
@@ -172,15 +172,15 @@ SizeResult result_of(const Runs& base, const Runs& size, WorkUnit unit) {
 }  // namespace
 
 LossSplit split_losses(const StepSums& base, std::int64_t base_work, const StepSums& size, std::int64_t work) {
-  std::array<bool, kStepBars> is_known{};
-  for (std::size_t i = 0; i < kStepBars; ++i) is_known[i] = base.is_known[i] && size.is_known[i];
+  std::array<bool, kBars> is_known{};
+  for (std::size_t i = 0; i < kBars; ++i) is_known[i] = base.is_known[i] && size.is_known[i];
   const StepSums before = folded_bars(base, is_known), after = folded_bars(size, is_known);
   const bool is_between_compute =
-      std::none_of(kComputeBars.begin(), kComputeBars.end(), [&](StepBar bar) { return is_known[place_of(bar)]; });
+      std::none_of(kComputeBars.begin(), kComputeBars.end(), [&](Bar bar) { return is_known[index_of(bar)]; });
   std::array<Wide, kLosses> lost{};
   Wide all = 0;
   std::array<bool, kLosses> has_bar{};
-  for (std::size_t i = 0; i < kStepBars; ++i) {
+  for (std::size_t i = 0; i < kBars; ++i) {
     const Wide difference = Wide{after.bars[i]} * base_work - Wide{before.bars[i]} * work;
     const std::size_t loss = loss_of(i, is_between_compute);
     lost[loss] += difference;

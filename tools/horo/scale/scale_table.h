@@ -18,7 +18,7 @@ enum class Loss : std::uint8_t { kSkew, kTransfer, kAgreement, kInput, kCompute,
 inline constexpr std::size_t kLosses = 6;
 inline constexpr std::array<std::string_view, kLosses> kLossNames{"skew",  "transfer",       "agreement",
                                                                   "input", "slower compute", "other"};
-constexpr std::size_t place_of(Loss loss) {
+constexpr std::size_t index_of(Loss loss) {
   return static_cast<std::size_t>(loss);
 }
 
@@ -28,7 +28,7 @@ enum class WorkUnit : std::uint8_t { kSamples, kRankSteps, kJobSteps };
 // The mean step of one rank. Its bars add up to it; none: not known, and part of "between".
 struct RankStep {
   std::int64_t rank = 0, step = 0;
-  std::array<OptionalNs, kStepBars> bars{};
+  std::array<OptionalNs, kBars> bars{};
 };
 
 // The rank that has caused the most skew.
@@ -49,7 +49,7 @@ struct SizeResult {
   std::array<OptionalNs, kLosses> lost{};  // of the step; they add up to step - ideal; none: part of "other"
   std::int64_t efficiency_ppm = 0, low_ppm = 0, high_ppm = 0;
   std::int64_t rate_milli = 0;                 // thousandths of the unit of work, a second
-  std::array<OptionalNs, kStepBars> bars{};    // of the step; they add up to it
+  std::array<OptionalNs, kBars> bars{};        // of the step; they add up to it
   std::int64_t hidden_transfer = 0;            // of a step
   std::optional<std::int64_t> run_queue_ppm;   // of the step: ready to run, without a core
   std::int64_t long_steps = 0, long_time = 0;  // of rank 0, above four times the median

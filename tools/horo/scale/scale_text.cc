@@ -112,19 +112,19 @@ std::string bars_text(const SizeResult& size) {
   const std::vector<std::int64_t> units = shares_of(bars, unit_of(decimals), all);
   std::string text = say("  ", size.ranks, size.ranks == 1 ? " rank  " : " ranks "), unknown;
   bool is_wait = false;
-  for (std::size_t i = 0; i < kStepBars; ++i) {
-    std::string name(kStepBarNames[i]);
+  for (std::size_t i = 0; i < kBars; ++i) {
+    std::string name(kBarNames[i]);
     std::replace(name.begin(), name.end(), '_', ' ');
     if (!size.bars[i]) unknown += (unknown.empty() ? "" : ", ") + name;
     if (units[i] == 0) continue;
-    if (i >= place_of(StepBar::kSkew) && !std::exchange(is_wait, true)) text += "  |";
+    if (i >= index_of(Bar::kSkew) && !std::exchange(is_wait, true)) text += "  |";
     text += "  " + name + " " + units_text(units[i], decimals);
   }
   text += "  = " + units_text(all, decimals) + " ms\n";
   if (text.size() > kLongestLine && is_wait) text.replace(text.find("  |  "), 5, "\n            |  ");
   if (!unknown.empty()) text += "           not known, and part of between: " + unknown + "\n";
   if (size.hidden_transfer * 1'000 >= size.step) {
-    const std::int64_t exposed = size.bars[place_of(StepBar::kTransfer)].value_or(0);
+    const std::int64_t exposed = size.bars[index_of(Bar::kTransfer)].value_or(0);
     const std::int64_t overlap = rounded_ratio(Wide{size.hidden_transfer} * 100, size.hidden_transfer + exposed);
     text += say("           hidden transfer ", step_text(size.hidden_transfer), " (", overlap, " % overlap)\n");
   }
@@ -132,8 +132,8 @@ std::string bars_text(const SizeResult& size) {
 }
 
 std::string bar_words(std::size_t bar) {
-  if (bar == place_of(StepBar::kBetween)) return "time outside of marks";
-  std::string name(kStepBarNames.at(bar));
+  if (bar == index_of(Bar::kBetween)) return "time outside of marks";
+  std::string name(kBarNames.at(bar));
   std::replace(name.begin(), name.end(), '_', ' ');
   return name;
 }

@@ -59,7 +59,7 @@ StepLine parse_step_line(std::string_view line) {
   row.step = *step;
   row.begin = *begin;
   row.time = *time;
-  for (std::size_t i = 0; i < kStepBars; ++i) row.bars[i] = number_in(*bars, kStepBarNames[i]);
+  for (std::size_t i = 0; i < kBars; ++i) row.bars[i] = number_in(*bars, kBarNames[i]);
   row.hidden_transfer = number_in(object, "hidden_transfer").value_or(0);
   row.run_queue = number_in(object, "run_queue");
   row.samples = number_in(object, "samples");

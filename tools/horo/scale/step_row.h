@@ -10,33 +10,9 @@
 #include <string>
 #include <string_view>
 
+#include "horo/steps/step_record.h"
+
 namespace horo::tools {
-
-// The bars of a step, in the order of a line. They add up to the step.
-enum class StepBar : std::uint8_t {
-  kInput,
-  kForward,
-  kBackward,
-  kAfterBackward,
-  kOptimizer,
-  kCheckpoint,
-  kBetween,
-  kSkew,
-  kAgreement,
-  kTransfer,
-  kCopies,
-  kCommit,
-  kHandOver,
-  kMembership,
-};
-inline constexpr std::size_t kStepBars = 14;
-inline constexpr std::array<std::string_view, kStepBars> kStepBarNames{
-    "input", "forward",   "backward", "after_backward", "optimizer", "checkpoint", "between",
-    "skew",  "agreement", "transfer", "copies",         "commit",    "hand_over",  "membership"};
-
-constexpr std::size_t place_of(StepBar bar) {
-  return static_cast<std::size_t>(bar);
-}
 
 using OptionalNs = std::optional<std::int64_t>;
 
@@ -44,7 +20,7 @@ using OptionalNs = std::optional<std::int64_t>;
 struct StepRow {
   std::int64_t rank = 0, step = 0;
   std::int64_t begin = 0, time = 0;
-  std::array<OptionalNs, kStepBars> bars{};  // none: not known, and part of another bar
+  std::array<OptionalNs, kBars> bars{};  // none: not known, and part of another bar
   // Beside the bars.
   std::int64_t hidden_transfer = 0;
   OptionalNs run_queue;
