@@ -6,6 +6,7 @@ With one rank a step takes 50 ms. With more of them each one waits 4 ms for the 
 import argparse
 import json
 import os
+import pathlib
 import signal
 import sys
 
@@ -41,10 +42,12 @@ def main():
     bars = bars_of(rank, size, options.divided)
     time = sum(bars.values())
     samples = options.samples // (size if options.divided else 1)
+    parent = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text().rsplit(")")[1].split()
+    start = int(parent[19]) * 10_000_000  # of all ranks of a run the same, and each run's after that of the last one
     late = {str(size - 1): bars["skew"]} if bars["skew"] else {}
     with open(path if rank == 0 else path.replace(".jsonl", f".rank{rank}.jsonl"), "w") as file:
         for step in range(1, options.steps + 1):
-            line = {"rank": rank, "step": step, "stream": 1, "epoch": 0, "begin": step * time, "time": time}
+            line = {"rank": rank, "step": step, "stream": 1, "epoch": 0, "begin": start + step * time, "time": time}
             line |= {"bars": bars, "hidden_transfer": 0, "hidden_copies": 0, "gc": None, "cpu": time, "run_queue": 0}
             line |= {"switches": 0, "samples": samples or None, "work": samples or None, "late": late, "flags": 0}
             file.write(json.dumps(line) + "\n")

@@ -56,8 +56,9 @@ def test_losses_and_bars_add_up_exactly(measured):
 def test_the_late_rank_is_named(measured):
     folder, done = measured
     late = read(folder)["table"][2]["late"]
-    assert (late["rank"], late["bar"], late["excess_ns"]) == (2, "forward", 4_000_000)
-    assert "100 % for rank 2: last in 100 % of the steps; its forward takes 4.00 ms more" in done.stdout
+    assert (late["rank"], late["when"], late["bar"], late["excess_ns"]) == (2, "always", "forward", 4_000_000)
+    assert late["text"] in " ".join(done.stdout.split())
+    assert "100 % of that for rank 2: it is late in nearly all steps, by 4.00 ms" in late["text"]
 
 
 def test_rounds_are_interleaved_and_each_run_has_a_folder(measured):

@@ -9,6 +9,7 @@
 namespace horo::tools {
 
 constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kRoundNs = 3'600'000 * kMs;  // between the begins of rounds
 
 inline StepRow row_of(std::int64_t rank, std::int64_t step, std::int64_t compute, std::int64_t skew = 0) {
   StepRow row;
@@ -36,7 +37,11 @@ inline std::vector<std::vector<StepRow>> rows_of(int ranks, int steps, std::int6
 }
 
 inline RunData run_of(int ranks, int round, std::int64_t compute, std::int64_t skew = 0) {
-  RunData run = measure_run(rows_of(ranks, 50, compute, skew), StepWindow{1'000'000'000});
+  std::vector<std::vector<StepRow>> rows = rows_of(ranks, 50, compute, skew);
+  for (std::vector<StepRow>& of_rank : rows) {
+    for (StepRow& row : of_rank) row.begin += round * kRoundNs;
+  }
+  RunData run = measure_run(rows, StepWindow{1'000'000'000});
   run.ranks = ranks;
   run.round = round;
   return run;

@@ -7,7 +7,6 @@
 
 #include "tests/tools/scale/random_rows.h"
 #include "tools/horo/scale/interval.h"
-#include "tools/horo/scale/late_rank.h"
 
 namespace horo::tools {
 namespace {
@@ -121,50 +120,49 @@ TEST(EfficiencyInterval, IsTheSameForTheSameRoundsAndHoldsTheMean) {
   EXPECT_LT(interval.high - interval.low, 10'000);
 }
 
-std::vector<RankStep> means_of(const std::vector<RankSums>& sums) {
-  std::vector<RankStep> means;
-  for (const RankSums& rank : sums) {
-    RankStep mean{rank.rank, rank.sums.time / rank.sums.rows, {}};
-    for (std::size_t i = 0; i < kBars; ++i) mean.bars[i] = rank.sums.bars[i] / rank.sums.rows;
-    means.push_back(mean);
+// A run of three ranks in which the last one is late.
+RunData late_run(int round, std::int64_t late_compute) {
+  std::vector<std::vector<StepRow>> rows(3);
+  for (std::int64_t step = 1; step <= 50; ++step) {
+    for (std::int64_t rank = 0; rank < 3; ++rank) {
+      const bool is_late = rank == 2;
+      StepRow row = row_of(rank, step, 50 * kMs + (is_late ? late_compute : 0), is_late ? 0 : 10 * kMs);
+      row.bars[index_of(Bar::kTransfer)] = 70 * kMs - row.time;
+      row.time = 70 * kMs;
+      row.begin = round * kRoundNs + (step - 1) * row.time;
+      if (!is_late) row.late = {{2, 10 * kMs}};
+      rows[static_cast<std::size_t>(rank)].push_back(row);
+    }
   }
-  return means;
+  RunData run = measure_run(rows, StepWindow{10'000 * kMs});
+  run.round = round;
+  return run;
 }
 
-// Ranks whose others wait for the last one.
-std::vector<RankSums> late_ranks(std::int64_t late_compute) {
-  std::vector<RankSums> ranks(3);
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const bool is_late = i == 2;
-    ranks[i].rank = static_cast<std::int64_t>(i);
-    const std::int64_t compute = 50 * kMs + (is_late ? late_compute : 0);
-    add_row(ranks[i].sums, row_of(ranks[i].rank, 1, compute, is_late ? 0 : 10 * kMs));
-  }
-  ranks[2].caused = 20 * kMs;
-  ranks[2].last = 1;
-  return ranks;
-}
-
-TEST(LateOneOf, NamesTheBarThatCoversTheLateness) {
-  const std::vector<RankSums> ranks = late_ranks(10 * kMs);
-  const auto late = late_one_of(ranks, means_of(ranks));
+TEST(TableOf, NamesTheLateRankOfAllRounds) {
+  const std::vector<RunData> runs{late_run(1, 10 * kMs), late_run(2, 10 * kMs)};
+  const auto late = table_of(runs, false).sizes[0].late;
   ASSERT_TRUE(late);
   EXPECT_EQ(late->rank, 2);
-  EXPECT_TRUE(late->is_one);
-  EXPECT_EQ(late->share_ppm, 1'000'000);
-  EXPECT_EQ(late->bar, static_cast<std::int64_t>(index_of(Bar::kForward)));
-  EXPECT_EQ(late->excess, 10 * kMs);
+  EXPECT_EQ(late->when, When::kAlways);
+  EXPECT_EQ(late->steps, 1);
+  EXPECT_EQ(late->share, 1);
+  EXPECT_EQ(late->cause, Cause::kBar);
+  EXPECT_EQ(late->bar, Bar::kForward);
+  EXPECT_EQ(late->excess, std::chrono::milliseconds(10));
 }
 
-TEST(LateOneOf, NamesNoBarThatDoesNotCoverIt) {
-  const std::vector<RankSums> ranks = late_ranks(7 * kMs);
-  EXPECT_EQ(late_one_of(ranks, means_of(ranks))->bar, std::nullopt);
+TEST(TableOf, NamesTheRankAndNoBarIfNoneCoversTheDelay) {
+  const std::vector<RunData> runs{late_run(1, 7 * kMs)};
+  const auto late = table_of(runs, false).sizes[0].late;
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->rank, 2);
+  EXPECT_EQ(late->cause, Cause::kNotExplained);
 }
 
-TEST(LateOneOf, IsNoneWithoutSkew) {
-  std::vector<RankSums> ranks = late_ranks(10 * kMs);
-  for (RankSums& rank : ranks) rank.sums.bars[index_of(Bar::kSkew)] = kMs / 10;
-  EXPECT_FALSE(late_one_of(ranks, means_of(ranks)));
+TEST(TableOf, NamesNoRankWithoutSkew) {
+  const std::vector<RunData> runs{run_of(1, 1, 50 * kMs), run_of(2, 1, 50 * kMs, kMs / 2)};
+  EXPECT_FALSE(table_of(runs, false).sizes[1].late);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "tests/tools/scale/random_rows.h"
+#include "tools/horo/run/step_text.h"
 #include "tools/horo/scale/page.h"
 #include "tools/horo/scale/scale_document.h"
 #include "tools/horo/scale/scale_folder.h"
@@ -45,6 +46,33 @@ TEST(ScaleJson, HasTheSameTextAfterItWasRead) {
   EXPECT_EQ(text_of(document_from(json)), text_of(plain_document()));
   EXPECT_EQ(page_of(ScaleJson::parse(written(json))), page_of(json));
   EXPECT_EQ(written(ScaleJson::parse(written(json))), written(json));
+}
+
+TEST(ScaleJson, KeepsWhatIsKnownOfALateRank) {
+  Straggler late;
+  late.rank = 1;
+  late.exposed = 0.123456;
+  late.share = 0.9;
+  late.late = std::chrono::milliseconds(60);
+  late.steps = 0.05;
+  late.excess = std::chrono::milliseconds(58);
+  late.bar = Bar::kCheckpoint;
+  late.period = 20;
+  late.correlation = 0.87;
+  ScaleDocument document = plain_document();
+  for (const When when : {When::kAlways, When::kPeriodic, When::kWithData, When::kAtRandom}) {
+    for (const Cause cause : {Cause::kNotExplained, Cause::kBar, Cause::kCollection, Cause::kNoCore, Cause::kStopped}) {
+      late.when = when;
+      late.cause = cause;
+      document.table.sizes[1].late = late;
+      const ScaleJson json = to_json(document);
+      EXPECT_EQ(straggler_text(*document_from(json).table.sizes[1].late), straggler_text(late));
+      EXPECT_EQ(json["table"][1]["late"]["text"], straggler_text(late));
+    }
+  }
+  ScaleJson wrong = to_json(document);
+  wrong["table"][1]["late"]["cause"] = "fate";
+  EXPECT_THROW(document_from(wrong), std::invalid_argument);
 }
 
 TEST(ScaleJson, HasIntegersAlone) {

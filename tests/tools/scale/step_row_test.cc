@@ -27,6 +27,19 @@ TEST(ParseStepLine, ReadsTheFiguresOfARank) {
   EXPECT_EQ(line.row->late.at(2), 4);
 }
 
+TEST(RecordOf, HasWhatTheRankHasWritten) {
+  StepRow row = *parse_step_line(kLine).row;
+  row.late = {{0, 1}, {2, 4}, {3, 2}, {9, 3}};
+  const StepRecord record = record_of(row);
+  EXPECT_EQ(record.end - record.begin, std::chrono::nanoseconds(30));
+  EXPECT_EQ(record.bars[index_of(Bar::kBackward)], std::chrono::nanoseconds(20));
+  EXPECT_EQ(record.known & bit_of(Bar::kAfterBackward), 0u);
+  EXPECT_EQ(record.gc_ns, kNotKnown);
+  EXPECT_EQ(record.samples, 64);
+  EXPECT_EQ(record.late_ranks, (std::array<std::int32_t, 3>{2, 9, 3}));
+  EXPECT_EQ(record.late_skews[2], std::chrono::nanoseconds(2));
+}
+
 TEST(ParseStepLine, RefusesBarsThatDoNotAddUp) {
   std::string text = kLine;
   text.replace(text.find("\"time\":30"), 9, "\"time\":31");

@@ -96,8 +96,6 @@ void add_lateness(std::span<const StepOfRanks> steps, RunData& run) {
   run.lateness.caused.resize(run.by_rank.size());
   for (std::size_t at = 0; at < steps.size(); ++at) {
     const std::vector<std::int64_t> caused = caused_in(steps[at]);
-    const auto most = std::max_element(caused.begin(), caused.end());
-    if (*most > 0) ++run.by_rank[static_cast<std::size_t>(most - caused.begin())].last;
     for (std::size_t rank = 0; rank < caused.size(); ++rank) {
       run.by_rank[rank].caused += caused[rank];
       if (at >= first) run.lateness.caused[rank].push_back(caused[rank]);

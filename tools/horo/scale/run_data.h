@@ -26,7 +26,6 @@ struct RankSums {
   std::int64_t rank = 0;
   StepSums sums;
   std::int64_t caused = 0;  // skew of the other ranks for which this rank was last
-  std::int64_t last = 0;    // steps in which it has caused the most
 };
 
 // Consecutive steps of all ranks. Resampling draws them.

@@ -1,6 +1,9 @@
 // The format of scale.json: integers alone, in nanoseconds or millionths.
+#include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
+#include "tools/horo/run/step_text.h"
 #include "tools/horo/scale/amounts.h"
 #include "tools/horo/scale/scale_document.h"
 
@@ -9,6 +12,8 @@ namespace {
 
 constexpr int kFormat = 1;
 constexpr std::array<const char*, 3> kUnitNames{"samples", "steps of a rank", "steps of the job"};
+constexpr std::array<std::string_view, 4> kWhenNames{"always", "periodic", "with the data", "at random"};  // by When
+constexpr std::array<std::string_view, 5> kCauseNames{"not explained", "bar", "collection", "no core", "stopped"};
 
 template <class Value>
 ScaleJson optional_json(const std::optional<Value>& value) {
@@ -33,27 +38,53 @@ std::array<OptionalNs, N> named_from(const ScaleJson& json, const std::array<std
   return values;
 }
 
-ScaleJson late_json(const std::optional<LateOne>& late) {
-  if (!late) return nullptr;
-  const auto bar =
-      late->bar ? ScaleJson(std::string(kBarNames.at(static_cast<std::size_t>(*late->bar)))) : ScaleJson(nullptr);
-  return {{"rank", late->rank}, {"share_ppm", late->share_ppm}, {"last_ppm", late->last_ppm},
-          {"bar", bar},         {"excess_ns", late->excess},    {"is_one", late->is_one}};
+std::int64_t ppm_of(double share) {
+  return std::llround(share * static_cast<double>(kMillion));
 }
 
-std::optional<LateOne> late_from(const ScaleJson& json) {
-  if (json.is_null()) return {};
-  LateOne late;
+double share_from(const ScaleJson& ppm) {
+  return static_cast<double>(ppm.get<std::int64_t>()) / static_cast<double>(kMillion);
+}
+
+// The place of a name.
+template <std::size_t N>
+std::size_t place_in(const std::array<std::string_view, N>& names, const ScaleJson& name) {
+  const auto found = std::ranges::find(names, name.get<std::string>());
+  if (found == names.end()) throw std::invalid_argument("it is no document of horo scale: " + name.dump());
+  return static_cast<std::size_t>(found - names.begin());
+}
+
+Straggler late_from(const ScaleJson& json) {
+  Straggler late;
   late.rank = json.at("rank");
-  late.share_ppm = json.at("share_ppm");
-  late.last_ppm = json.at("last_ppm");
-  late.excess = json.at("excess_ns");
-  late.is_one = json.at("is_one");
-  if (json.at("bar").is_null()) return late;
-  for (std::size_t i = 0; i < kBars; ++i) {
-    if (json.at("bar") == kBarNames[i]) late.bar = static_cast<std::int64_t>(i);
-  }
+  late.exposed = share_from(json.at("exposed_ppm"));
+  late.share = share_from(json.at("share_ppm"));
+  late.late = std::chrono::nanoseconds(json.at("late_ns").get<std::int64_t>());
+  late.steps = share_from(json.at("steps_ppm"));
+  late.when = static_cast<When>(place_in(kWhenNames, json.at("when")));
+  late.period = json.at("period");
+  late.correlation = share_from(json.at("correlation_ppm"));
+  late.cause = static_cast<Cause>(place_in(kCauseNames, json.at("cause")));
+  late.bar = static_cast<Bar>(place_in(kBarNames, json.at("bar")));
+  late.excess = std::chrono::nanoseconds(json.at("excess_ns").get<std::int64_t>());
   return late;
+}
+
+ScaleJson late_json(const std::optional<Straggler>& late) {
+  if (!late) return nullptr;
+  ScaleJson json = {{"rank", late->rank},
+                    {"exposed_ppm", ppm_of(late->exposed)},
+                    {"share_ppm", ppm_of(late->share)},
+                    {"late_ns", std::chrono::nanoseconds(late->late).count()},
+                    {"steps_ppm", ppm_of(late->steps)},
+                    {"when", kWhenNames[static_cast<std::size_t>(late->when)]},
+                    {"period", late->period},
+                    {"correlation_ppm", ppm_of(late->correlation)},
+                    {"cause", kCauseNames[static_cast<std::size_t>(late->cause)]},
+                    {"bar", kBarNames[index_of(late->bar)]},
+                    {"excess_ns", std::chrono::nanoseconds(late->excess).count()}};
+  json["text"] = straggler_text(late_from(json));  // as it is after it was read
+  return json;
 }
 
 ScaleJson size_json(const SizeResult& size) {
@@ -117,7 +148,7 @@ SizeResult size_from(const ScaleJson& json) {
     size.by_rank.push_back({rank.at("rank"), rank.at("step_ns"), named_from(rank.at("bars_ns"), kBarNames)});
   }
   check_sums(size);
-  size.late = late_from(json.at("late"));
+  if (!json.at("late").is_null()) size.late = late_from(json.at("late"));
   size.lateness.first_step = json.at("lateness").at("first_step");
   size.lateness.caused = json.at("lateness").at("caused_ns").get<std::vector<std::vector<std::int64_t>>>();
   return size;
@@ -138,8 +169,7 @@ ScaleJson sums_json(const RankSums& rank) {
           {"not_known", std::move(unknown)},
           {"hidden_transfer_ns", rank.sums.hidden_transfer},
           {"run_queue_ns", optional_json(rank.sums.run_queue)},
-          {"caused_ns", rank.caused},
-          {"last", rank.last}};
+          {"caused_ns", rank.caused}};
 }
 
 // One array for each row, so that thousands of them stay small.

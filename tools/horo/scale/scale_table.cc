@@ -7,7 +7,6 @@
 
 #include "tools/horo/scale/amounts.h"
 #include "tools/horo/scale/interval.h"
-#include "tools/horo/scale/late_rank.h"
 
 namespace horo::tools {
 namespace {
@@ -111,11 +110,22 @@ std::vector<RankSums> sums_by_rank(const Runs& runs) {
   for (const RunData* run : std::span(runs).subspan(1)) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       add_sums(ranks[rank].sums, run->by_rank[rank].sums);
-      ranks[rank].caused += run->by_rank[rank].caused;
-      ranks[rank].last += run->by_rank[rank].last;
     }
   }
   return ranks;
+}
+
+// The rows of a run have each step of all ranks, in the order of the ranks. Runs follow one another.
+std::optional<Straggler> straggler_of(const Runs& runs) {
+  std::vector<RankSteps> ranks(static_cast<std::size_t>(runs.front()->ranks));
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    ranks[rank].rank = static_cast<int>(rank);
+    for (const RunData* run : runs) {
+      for (std::size_t at = rank; at < run->rows.size(); at += ranks.size())
+        ranks[rank].steps.push_back(record_of(run->rows[at]));
+    }
+  }
+  return find_straggler(ranks);
 }
 
 std::int64_t median_step_of(const Runs& runs) {
@@ -139,9 +149,8 @@ void describe_steps(const Runs& runs, const StepSums& sums, WorkUnit unit, SizeR
   result.bars = mean_bars(folded_bars(sums, sums.is_known), result.step);
   result.hidden_transfer = rounded_ratio(sums.hidden_transfer, sums.rows);
   if (sums.run_queue) result.run_queue_ppm = rounded_ratio(Wide{*sums.run_queue} * kMillion, sums.time);
-  const std::vector<RankSums> by_rank = sums_by_rank(runs);
-  for (const RankSums& rank : by_rank) result.by_rank.push_back(rank_step(rank.rank, rank.sums));
-  result.late = late_one_of(by_rank, result.by_rank);
+  for (const RankSums& rank : sums_by_rank(runs)) result.by_rank.push_back(rank_step(rank.rank, rank.sums));
+  result.late = straggler_of(runs);
   result.lateness = runs.back()->lateness;
 }
 

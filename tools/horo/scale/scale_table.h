@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "horo/steps/straggler.h"
 #include "tools/horo/scale/run_data.h"
 
 namespace horo::tools {
@@ -31,16 +32,6 @@ struct RankStep {
   std::array<OptionalNs, kBars> bars{};
 };
 
-// The rank that has caused the most skew.
-struct LateOne {
-  std::int64_t rank = 0;
-  std::int64_t share_ppm = 0;       // of all skew
-  std::int64_t last_ppm = 0;        // of the steps
-  std::optional<std::int64_t> bar;  // in which it exceeds the others, if that explains its lateness
-  std::int64_t excess = 0;          // by how much
-  bool is_one = false;              // it has caused at least half of the skew
-};
-
 struct SizeResult {
   int ranks = 0;
   std::int64_t runs = 0, steps = 0;
@@ -54,8 +45,8 @@ struct SizeResult {
   std::optional<std::int64_t> run_queue_ppm;   // of the step: ready to run, without a core
   std::int64_t long_steps = 0, long_time = 0;  // of rank 0, above four times the median
   std::vector<RankStep> by_rank;
-  std::optional<LateOne> late;  // if skew is above 2 % of the step
-  Lateness lateness;            // of the last round
+  std::optional<Straggler> late;  // of the rows that are kept of each run
+  Lateness lateness;              // of the last round
 };
 
 struct ScaleTable {

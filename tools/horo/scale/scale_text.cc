@@ -8,6 +8,7 @@
 #include "tools/horo/machine/facts.h"
 #include "tools/horo/run/launcher.h"
 #include "tools/horo/run/lines.h"
+#include "tools/horo/run/step_text.h"
 #include "tools/horo/scale/amounts.h"
 
 namespace horo::tools {
@@ -42,10 +43,6 @@ std::string tenths_text(std::int64_t tenths) {
 
 std::string ppm_text(std::int64_t ppm) {
   return tenths_text(rounded_ratio(ppm, kTenthsOfAll));
-}
-
-std::string percent_text(std::int64_t ppm) {
-  return std::to_string(rounded_ratio(ppm, 10 * kTenthsOfAll));
 }
 
 // With commas between thousands.
@@ -131,24 +128,6 @@ std::string bars_text(const SizeResult& size) {
   return text;
 }
 
-std::string bar_words(std::size_t bar) {
-  if (bar == index_of(Bar::kBetween)) return "time outside of marks";
-  std::string name(kBarNames.at(bar));
-  std::replace(name.begin(), name.end(), '_', ' ');
-  return name;
-}
-
-std::string late_text(const LateOne& late) {
-  const std::string share = percent_text(late.share_ppm) + " %";
-  if (!late.is_one)
-    return "  skew     no single rank: rank " + std::to_string(late.rank) + " has the most, " + share + "\n";
-  std::string text = say("  skew     ", share, " for rank ", late.rank, ": last in ", percent_text(late.last_ppm),
-                         " % of the steps; ");
-  if (!late.bar) return text + "no bar of it explains that\n";
-  return text + say("its ", bar_words(static_cast<std::size_t>(*late.bar)), " takes ", step_text(late.excess),
-                    " more than the other ranks'\n");
-}
-
 std::string head_text(const ScaleDocument& document) {
   std::string text;
   for (const std::string& word : document.command)
@@ -182,7 +161,7 @@ std::string text_of(const ScaleDocument& document) {
   const std::vector<SizeResult>& sizes = document.table.sizes;
   if (!sizes.empty()) {
     text += "\n" + table_text(document.table) + "\n" + bars_text(sizes.back());
-    if (sizes.back().late) text += late_text(*sizes.back().late);
+    if (sizes.back().late) text += "  skew     " + straggler_text(*sizes.back().late) + "\n";
   }
   for (const std::string& note : document.notes) text += "  note     " + printable(note) + "\n";
   return folded(text);

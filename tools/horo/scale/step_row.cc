@@ -1,6 +1,10 @@
 #include "tools/horo/scale/step_row.h"
 
+#include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "horo/base/say.h"
 
@@ -61,6 +65,7 @@ StepLine parse_step_line(std::string_view line) {
   row.time = *time;
   for (std::size_t i = 0; i < kBars; ++i) row.bars[i] = number_in(*bars, kBarNames[i]);
   row.hidden_transfer = number_in(object, "hidden_transfer").value_or(0);
+  row.gc = number_in(object, "gc");
   row.run_queue = number_in(object, "run_queue");
   row.samples = number_in(object, "samples");
   row.work = number_in(object, "work");
@@ -71,6 +76,29 @@ StepLine parse_step_line(std::string_view line) {
   }
   parsed.row = std::move(row);
   return parsed;
+}
+
+StepRecord record_of(const StepRow& row) {
+  StepRecord record;
+  record.number = static_cast<std::uint64_t>(row.step);
+  record.begin = TimePoint(std::chrono::nanoseconds(row.begin));
+  record.end = record.begin + std::chrono::nanoseconds(row.time);
+  for (std::size_t i = 0; i < kBars; ++i) {
+    record.bars[i] = std::chrono::nanoseconds(row.bars[i].value_or(0));
+    if (row.bars[i]) record.known |= bit_of(static_cast<Bar>(i));
+  }
+  record.hidden_transfer_ns = row.hidden_transfer;
+  record.gc_ns = row.gc.value_or(kNotKnown);
+  record.run_queue_ns = row.run_queue.value_or(kNotKnown);
+  record.samples = row.samples.value_or(kNotKnown);
+  record.work = row.work.value_or(kNotKnown);
+  std::vector<std::pair<std::int64_t, std::int64_t>> late(row.late.begin(), row.late.end());
+  std::ranges::sort(late, std::greater{}, &std::pair<std::int64_t, std::int64_t>::second);
+  for (std::size_t i = 0; i < std::min(late.size(), StepRecord::kLateRanks); ++i) {
+    record.late_ranks[i] = static_cast<std::int32_t>(late[i].first);
+    record.late_skews[i] = std::chrono::nanoseconds(late[i].second);
+  }
+  return record;
 }
 
 std::string steps_setting_of(const std::string& folder) {

@@ -23,7 +23,7 @@ struct StepRow {
   std::array<OptionalNs, kBars> bars{};  // none: not known, and part of another bar
   // Beside the bars.
   std::int64_t hidden_transfer = 0;
-  OptionalNs run_queue;
+  OptionalNs gc, run_queue;
   std::optional<std::int64_t> samples, work;
   std::map<std::int64_t, std::int64_t> late;  // by rank: how much of this rank's skew it has caused
 };
@@ -38,6 +38,9 @@ struct StepLine {
   LeftOut left_out;
   std::string error;  // what is wrong with the line; empty: nothing
 };
+
+// What the rank has recorded, as far as the row has it.
+StepRecord record_of(const StepRow& row);
 
 // The line without its end. Bars that do not add up to the step are an error.
 StepLine parse_step_line(std::string_view line);

@@ -247,11 +247,7 @@
       text = 'Waiting of the other ranks that each rank has caused, by step; the last ' + rows[0].length +
         ' steps with ' + count(size.ranks, 'rank') + '. Full height: ' + ms(most) + ' ms.';
     }
-    if (late && late.is_one) {
-      text += ' Rank ' + late.rank + ' has caused ' + Math.round(late.share_ppm / 1e4) + ' % of the skew and was last in ' +
-        Math.round(late.last_ppm / 1e4) + ' % of the steps';
-      text += late.bar ? ': its ' + (late.bar === 'between' ? 'time outside of marks' : words(late.bar)) + ' takes ' + ms(late.excess_ns) + ' ms more than the other ranks\u2019.' : '.';
-    }
+    if (late) text = late.text + '. ' + text;
     at('late-lead').textContent = text;
     if (most === 0) return at('late-picture').replaceChildren();
     const left = 76, right = 950, step = Math.max(14, Math.min(34, 420 / rows.length)), top = 2;
