@@ -95,7 +95,7 @@ const StepRecord* together_with(const StepRecord& other, const std::vector<StepR
 struct Row {
   std::vector<const StepRecord*> steps;  // by place in `ranks`
   std::map<int, double> waits;           // of all ranks, by the rank that they wait for
-  std::map<int, double> late;            // the longest of these waits
+  std::map<int, double> late;            // the median of these waits, as of what the rank does longer than the others
   double all = 0;
 
   double late_of(int rank) const {
@@ -104,10 +104,17 @@ struct Row {
   }
 };
 
+// Ranks that do not wait for it wait for 0.
+double median_wait(std::vector<double> waits, std::size_t ranks) {
+  waits.resize(std::max(waits.size(), ranks));
+  return median(std::move(waits));
+}
+
 std::vector<Row> rows_of(std::span<const RankSteps> ranks) {
   std::vector<Row> rows;
   for (const StepRecord& step : ranks.front().steps) {
     Row row;
+    std::map<int, std::vector<double>> waits;
     for (const RankSteps& rank : ranks) {
       const StepRecord* found = &rank == ranks.data() ? &step : together_with(step, rank.steps);
       if (found == nullptr) break;
@@ -117,9 +124,10 @@ std::vector<Row> rows_of(std::span<const RankSteps> ranks) {
         const double skew = nanoseconds(found->late_skews[i]);
         if (skew <= 0) continue;
         row.waits[found->late_ranks[i]] += skew;
-        row.late[found->late_ranks[i]] = std::max(row.late_of(found->late_ranks[i]), skew);
+        waits[found->late_ranks[i]].push_back(skew);
       }
     }
+    for (auto& [rank, of_others] : waits) row.late[rank] = median_wait(std::move(of_others), ranks.size() - 1);
     if (row.steps.size() == ranks.size()) rows.push_back(std::move(row));
   }
   return rows;

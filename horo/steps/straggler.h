@@ -27,7 +27,7 @@ struct Straggler {
   int rank = -1;       // that the others wait for; -1: no single one
   double exposed = 0;  // share of the ranks' time in which they wait for a late rank
   double share = 0;    // of these waits, for `rank`
-  Duration late{};     // how much it is late where it is last: half of the waits for it are for longer delays
+  Duration late{};     // how long the median rank waits for it where it is last; half of the waits are longer delays
   double steps = 0;    // share of the steps in which it is late by at least half of that
   When when = When::kAtRandom;
   int period = 0;          // kPeriodic: steps

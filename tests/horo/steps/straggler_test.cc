@@ -173,6 +173,25 @@ TEST(Straggler, ALateRankThatDoesNothingLongerIsNotExplained) {
   EXPECT_EQ(found->cause, Cause::kNotExplained);
 }
 
+// A rank that is early by chance waits longer: that is not what the late one does.
+TEST(Straggler, ARankIsLateByWhatTheMedianRankWaits) {
+  std::mt19937_64 random(5);
+  const auto found = searched({.noise = 1e-9, .plant = [&](int rank, int, StepRecord& record) {
+                                 if (rank == 2) add(record, Bar::kForward, milliseconds(8));
+                                 if (rank != 2 && random() % 3 != 0) add(record, Bar::kBackward, milliseconds(3));
+                               }});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 2);
+  EXPECT_NEAR(static_cast<double>(found->late.count()), 5e6, 1e3);
+  const auto equal = searched({.noise = 1e-9, .plant = [&](int rank, int step, StepRecord& record) {
+                                 if (rank == 2) add(record, Bar::kForward, milliseconds(8));
+                                 if (rank == step % 2) add(record, Bar::kBackward, milliseconds(-3));
+                               }});
+  ASSERT_TRUE(equal);
+  EXPECT_NEAR(static_cast<double>(equal->late.count()), 8e6, 1e3);
+  EXPECT_EQ(equal->cause, Cause::kBar);
+}
+
 // A rank that has joined has other numbers, and a rank may lack the first steps of the others.
 TEST(Straggler, StepsBelongTogetherByTheirEnds) {
   std::vector<RankSteps> ranks = Job{.plant = [](int rank, int, StepRecord& record) {
