@@ -350,7 +350,8 @@ void Session::abort(const std::string& reason, const std::string& failure) {
 
 std::optional<TimePoint> Session::notice() const {
   check_process();
-  return engine_->notice();
+  const auto drained = engine_->notice();
+  return drained ? drained : steps_->notice();
 }
 
 void Session::shutdown(bool with_process) {

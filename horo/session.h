@@ -208,8 +208,9 @@ class Session {
   // the abort has been sent. failure: its kind and place, the same on ranks that fail alike; empty: not known. An
   // elastic job whose ranks all fail alike within a moment ends at once.
   void abort(const std::string& reason, const std::string& failure = "");
-  // When `horo run` ends this rank of an elastic job, since its host is drained: the rank has got a notice, and is to
-  // leave (shutdown()) where it loses nothing, as at the end of a step. Nothing: it has no notice. Never blocks.
+  // When `horo run` ends this rank, since its host is drained: the rank has got a notice, and is to leave (shutdown())
+  // where it loses nothing, as at the end of a step. The ranks of a static job get it after one and the same step.
+  // Nothing: it has no notice. Never blocks.
   std::optional<TimePoint> notice() const;
   // Leaves the world in good order; works in flight fail with ShutDown. Blocks until issued works have ended, and then
   // at most one second. Further calls only wait until the first one returns. with_process: the process is about to end,

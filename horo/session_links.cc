@@ -63,11 +63,17 @@ std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file, bool is_p
   const std::shared_ptr<RunTable> table = is_provisional ? nullptr : table_of_rank(config);
   std::shared_ptr<StepBoard> board;
   if (table) board = std::make_shared<StepBoard>(table->board(config.local_rank));
-  return std::make_unique<Steps>(true,
-                                 [file, table, board, rank = config.rank, size = config.size](const auto& record) {
-                                   if (file != nullptr) file->add(record);
-                                   if (board) board->write(rank, size, record);
-                                 });
+  const auto written = [file, table, board, rank = config.rank, size = config.size](const StepRecord& record) {
+    if (file != nullptr) file->add(record);
+    if (board) board->write(rank, size, record);
+  };
+  const auto notice = [table, board]() -> std::optional<TimePoint> {
+    const auto told = table ? table->notice() : std::nullopt;
+    if (!told) return std::nullopt;
+    const auto ended = board->read();
+    return ended && ended->sums.steps >= told->steps ? std::optional(told->until) : std::nullopt;
+  };
+  return std::make_unique<Steps>(true, written, notice);
 }
 
 // MPI is started once in a process, and an exchange of the caller may work only once.

@@ -21,7 +21,7 @@ namespace horo {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-constexpr std::uint64_t kMagic = 0x6f726f6872756e32;  // this layout
+constexpr std::uint64_t kMagic = 0x6f726f6872756e33;  // this layout
 constexpr std::size_t kTextBytes = 3584;
 constexpr std::size_t kRankBytes = kPageBytes + RunTable::kBoardBytes;
 static_assert(RunTable::kBoardBytes % kPageBytes == 0);
@@ -31,6 +31,8 @@ struct Head {
   std::uint32_t ranks;
   std::uint32_t told_bytes;
   std::array<char, kTextBytes> told;
+  std::atomic<std::int64_t> notice_until;  // nanoseconds of the clock
+  std::atomic<std::int64_t> notice_steps;  // publishes it; 0: no notice
 };
 
 std::size_t bytes_for(int ranks) {
@@ -200,6 +202,20 @@ bool RunTable::has_told(const std::string& line) const {
   const Head& head = *static_cast<const Head*>(data_);
   const std::string_view told(head.told.data(), std::min<std::size_t>(head.told_bytes, head.told.size()));
   return told.find(line + "\n") != std::string_view::npos;
+}
+
+void RunTable::set_notice(std::int64_t steps, TimePoint until) {
+  Head& head = *static_cast<Head*>(data_);
+  const std::int64_t ns = std::chrono::nanoseconds(until.time_since_epoch()).count();
+  head.notice_until.store(ns, std::memory_order_relaxed);
+  head.notice_steps.store(steps, std::memory_order_release);
+}
+
+std::optional<RunTable::Notice> RunTable::notice() const {
+  const Head& head = *static_cast<const Head*>(data_);
+  const std::int64_t steps = head.notice_steps.load(std::memory_order_acquire);
+  if (steps <= 0) return std::nullopt;
+  return Notice{steps, TimePoint(std::chrono::nanoseconds(head.notice_until.load(std::memory_order_relaxed)))};
 }
 
 pid_t RunTable::process(int rank) const {

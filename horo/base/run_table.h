@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "horo/base/time.h"
+
 namespace horo {
 
 inline constexpr const char* kGuardName = "horo-guard";  // PR_SET_NAME
@@ -45,6 +47,8 @@ class RunTable {
   // Lines that `horo run` has printed, so that the ranks do not repeat them; before they start. What is too long is
   // cut.
   void set_told(const std::string& lines);
+  // The notice of all ranks of a static job: each is to leave when it has ended so many steps, and is ended at `until`.
+  void set_notice(std::int64_t steps, TimePoint until);
 
   // ---- Written by the rank.
 
@@ -63,6 +67,11 @@ class RunTable {
   int starts(int rank) const;    // how often all ranks were connected
   std::optional<int> end(int rank) const;
   bool has_told(const std::string& line) const;
+  struct Notice {
+    std::int64_t steps = 0;
+    TimePoint until;
+  };
+  std::optional<Notice> notice() const;
 
  private:
   struct Slot;

@@ -36,8 +36,11 @@ class Steps {
   static constexpr std::size_t kKept = 1'024;      // steps, of 256 bytes
   static constexpr std::size_t kMostStreams = 64;  // with sums of their own
 
-  // written: is called with each record by the training thread, and may not block; may be empty.
-  Steps(bool is_on, std::function<void(const StepRecord&)> written) : jobs_(is_on), written_(std::move(written)) {}
+  // written: is called with each record by the training thread, and may not block; may be empty. notice: see notice();
+  // any thread calls it; may be empty.
+  Steps(bool is_on, std::function<void(const StepRecord&)> written,
+        std::function<std::optional<TimePoint>()> notice = nullptr)
+      : jobs_(is_on), written_(std::move(written)), notice_(std::move(notice)) {}
 
   bool is_on() const { return jobs_.is_on(); }
   JobTimes& jobs() { return jobs_; }
@@ -62,6 +65,9 @@ class Steps {
   std::map<std::uint64_t, StepSums> sums_by_stream() const;
   // This rank's skew over all steps, by the rank that it waited for; -1: not known.
   std::map<std::int32_t, Duration> skew_by_rank() const;
+  // When `horo run` ends this rank of a static job, if it has told all ranks to leave after a step that this one has
+  // ended.
+  std::optional<TimePoint> notice() const { return notice_ ? notice_() : std::nullopt; }
 
  private:
   static constexpr std::size_t kMostMarks = 1 << 16;  // kept between two ends
@@ -72,6 +78,7 @@ class Steps {
 
   JobTimes jobs_;
   const std::function<void(const StepRecord&)> written_;
+  const std::function<std::optional<TimePoint>()> notice_;
   std::atomic<std::thread::id> training_;  // relaxed: what belongs to it is read under the lock
   mutable Mutex mutex_;
   StepAccount account_ GUARDED_BY(mutex_);

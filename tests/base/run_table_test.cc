@@ -81,6 +81,17 @@ TEST(RunTable, AnotherProcessMayTakeThePlaceOfARank) {
   EXPECT_FALSE(other.end(0));
 }
 
+TEST(RunTable, ANoticeIsForAllRanks) {
+  RunTable table = RunTable::make(2);
+  const RunTable other = other_map_of(table);
+  EXPECT_FALSE(other.notice());
+  const TimePoint until = Clock::now() + std::chrono::seconds(7);
+  table.set_notice(41, until);
+  ASSERT_TRUE(other.notice());
+  EXPECT_EQ(other.notice()->steps, 41);
+  EXPECT_EQ(other.notice()->until, until);
+}
+
 TEST(RunTable, AnotherFileIsNoTable) {
   EXPECT_FALSE(RunTable::map(::open("/dev/null", O_RDWR | O_CLOEXEC)));
   const int fd = ::memfd_create("horo-run", MFD_CLOEXEC | MFD_ALLOW_SEALING);

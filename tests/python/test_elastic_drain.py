@@ -5,10 +5,11 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 
 import pytest
 from test_elastic import TORCH_DEADLINE_S, command
-from test_launchers import environment
+from test_launchers import environment, executable
 
 DRAINED = r"horo run: (the host|host [01]) is drained \(SIGTERM\): ranks [\d, ]+ leave after their round"
 
@@ -50,6 +51,20 @@ def test_ranks_leave_at_the_end_of_a_step(how, end):
     assert len(set(ends.values())) == len(set(steps))  # equal parameters after equally many steps
     assert [line.split()[1:] for line in lines if "atexit" in line] == [["atexit", str(how != "saves")]] * 3
     assert re.match(DRAINED, errors) and "Traceback" not in errors and " died " not in errors
+
+
+@pytest.mark.parametrize("how, end", [("exits", "ends"), ("saves", "saved")])
+def test_the_ranks_of_a_static_job_leave_after_the_same_step(root, how, end):
+    program = [sys.executable, str(root / "tests/python/programs/elastic_drain.py"), how]
+    with start([executable("horo"), "run", "-n", "3", "--grace", "30", *program]) as job:
+        wait_until_all_run(job, 3)
+        job.send_signal(signal.SIGTERM)
+        code, lines, errors = ended(job)
+    ends = ends_of(lines, end)
+    assert code == 143 and sorted(ends) == [0, 1, 2], (lines, errors)
+    assert len(set(ends.values())) == 1, ends
+    steps = ends[0][0] - 1  # the first round begins the first step
+    assert f"horo run: SIGTERM: the ranks leave after step {steps}\n" in errors and "Traceback" not in errors, errors
 
 
 # Host 0 has the leader of the collectives, and the rendezvous, which it serves to the end.

@@ -43,6 +43,11 @@ def test_a_failure_within_the_grace_is_the_jobs():
     assert code == 7 and "rank 1 on host" in errors
 
 
+def test_a_static_job_without_steps_has_none_to_leave_after_and_ends_at_once():
+    code, _, errors = drain(READY + "signal.pause()", options=("--grace", "30"), member="")
+    assert code == 143 and "leave after" not in errors, errors
+
+
 def test_the_others_go_on_when_one_has_left():
     leaving = "if rank == 2: member.leave(text=b'drained'); sys.exit()\n"
     program = READY + "member.notice()\n" + leaving + "time.sleep(0.1)\nmember.frozen({})\nmember.receive(VIEW)\n"

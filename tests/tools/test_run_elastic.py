@@ -314,7 +314,7 @@ def test_invalid_options_are_refused_with_the_remedy():
         ("--max-num-proc", "4"): "--max-np: expected --min-np too",
         ("--evict-after", "4"): "--evict-after: expected --min-np too",
         ("--park-timeout", "4"): "--park-timeout: expected --min-np too",
-        ("--grace", "4"): "--grace: expected --min-np too",
+        ("--grace", "-1"): "--grace: expected 0 to 86400 seconds",
         ("--min-np", "1", "--grace", "-1"): "--grace: expected 0 to 86400 seconds",
         ("--restarts", "1"): "--restarts: expected --min-np too",
         ("--cool-down", "1"): "--cool-down: expected --min-np too",

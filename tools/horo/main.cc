@@ -100,7 +100,8 @@ void add_elastic_options(CLI::App& run, RunOptions& options) {
       ->check(positive())
       ->group(elastic);
   run.add_option("--grace", options.grace_s,
-                 "seconds from SIGTERM, a notice to the ranks of this host, to their end (default: 30; 0: at once)")
+                 "seconds from SIGTERM, a notice to the ranks of this host, to their end (elastic: 30; static, one "
+                 "host: 0, at once)")
       ->group(elastic);
 }
 

@@ -69,8 +69,9 @@ HORO_API int32_t horo_get_topology(const horo_session* session, horo_topology* t
  * of a process is its rank at the start of the job. In an elastic job ranks and size change when a rank is lost: what
  * this function and horo_get_topology return belongs together if horo_topology.epoch is the same before and after. */
 HORO_API int32_t horo_get_members(const horo_session* session, uint32_t* ids, size_t count);
-/* Returns 1 if the host of this rank of an elastic job is drained, else 0: horo run ends the rank in `grace_s` seconds
- * (an output, may be null). It is to leave before (horo_shutdown), as at the end of a step. Never blocks. */
+/* Returns 1 if the host of this rank is drained, else 0: horo run ends the rank in `grace_s` seconds (an output, may be
+ * null). It is to leave before (horo_shutdown), as at the end of a step: ranks of a static job, with horo run --grace,
+ * are told after the same step. Never blocks. */
 HORO_API int32_t horo_notice(horo_session* session, double* grace_s);
 /* Ends the current epoch of the world on all ranks and begins the next one with the same ranks: new connections and
  * lanes in the same session. All ranks call it equally often. What is released by then ends first; everything else in

@@ -13,8 +13,9 @@ class Notice(typing.NamedTuple):
 
 
 def notice():
-    """In an elastic job, a Notice once horo run of this host was sent SIGTERM: the rank is to leave, by the end of its
-    script or shutdown(), where it loses nothing. None before, and in a static job."""
+    """A Notice once horo run of this host was sent SIGTERM, of a static job with --grace: the rank is to leave, by the
+    end of its script or shutdown(), where it loses nothing. The ranks of a static job get it after the same step. None
+    before."""
     grace_s = session().notice()
     return None if grace_s is None else Notice(grace_s)
 
@@ -22,5 +23,5 @@ def notice():
 def leave_if_drained():
     """Called at the end of a step: raises Drained if there is a notice."""
     now = current()
-    if now is not None and now.is_elastic and now.notice() is not None:
+    if now is not None and now.notice() is not None:
         raise Drained

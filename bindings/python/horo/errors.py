@@ -32,8 +32,9 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 class Drained(SystemExit):
-    """Raised by the step() of a DistributedOptimizer, after its update, if this rank has got a notice (horo.notice()).
-    It ends the script in good order, with exit code 0, as sys.exit() does. The job goes on without this rank."""
+    """Raised by the step() of a DistributedOptimizer, or of an optimizer over torch.distributed, after its update, if
+    this rank has got a notice (horo.notice()). It ends the script in good order, with exit code 0, as sys.exit() does.
+    An elastic job goes on without this rank; the ranks of a static job leave after the same step."""
 
     def __init__(self):
         super().__init__(0)

@@ -209,9 +209,15 @@ TEST(RunOptions, AJobOnSeveralHostsReplacesNoRanks) {
   EXPECT_EQ(refusal(options).substr(0, 40), "--cool-down: a job on several hosts star");
 }
 
-TEST(RunOptions, OnlyAnElasticJobHasAGrace) {
+TEST(RunOptions, AnElasticJobHasAGraceAndOneOfOneHostIfItIsGiven) {
+  RunOptions several = on_hosts(2, 0);
+  several.grace_s = 4;
+  EXPECT_THAT(refusal(several), HasSubstr("--grace: expected --min-np too"));
   RunOptions options = options_of(4);
   EXPECT_EQ(launch_of(options).grace_s, 0);
+  options.grace_s = 4;
+  EXPECT_EQ(launch_of(options).grace_s, 4);
+  options.grace_s.reset();
   options.min_ranks = 2;
   EXPECT_EQ(launch_of(options).grace_s, 30);
   for (const double grace_s : {0.0, 0.5, 86'400.0}) {

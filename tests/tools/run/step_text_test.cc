@@ -62,6 +62,16 @@ TEST_F(Figures, AJobWithoutStepsShowsNone) {
   EXPECT_EQ(summary_text(StepFiguresOfRanks(nullptr).summary()), "");
 }
 
+TEST_F(Figures, AStepThatNoRankHasEndedSoonIsKnownOnceAllHaveEndedOne) {
+  using std::chrono::milliseconds;
+  EXPECT_FALSE(figures_.step_after(milliseconds(100)));
+  for (int id = 0; id < kRanks; ++id) figures_.started(id, id);
+  EXPECT_FALSE(figures_.step_after(milliseconds(100)));
+  end_steps(40);  // of 20 ms
+  EXPECT_EQ(figures_.step_after(milliseconds(0)), 42);
+  EXPECT_EQ(figures_.step_after(milliseconds(100)), 47);
+}
+
 TEST_F(Figures, AStatusHasTheStepsOfEachRankAndWhichOneIsLate) {
   for (int id = 0; id < kRanks; ++id) figures_.started(id, id);
   end_steps(40);

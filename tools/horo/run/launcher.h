@@ -31,7 +31,7 @@ struct Launch {
   double cool_down_s = 600;        // elastic, one host: so long a slot rests after its restarts
   double evict_after_s = 10;       // elastic: a rank that is stopped or does not answer for so long is evicted
   double park_timeout_s = 60;      // elastic: the job ends if too few ranks are left for so long
-  double grace_s = 0;              // elastic: the ranks are ended so long after SIGTERM, their notice; 0: at once
+  double grace_s = 0;              // the ranks are ended so long after SIGTERM, their notice; 0: at once
   std::string rendezvous;          // elastic, several hosts: host:port of the rendezvous
   bool embeds_rendezvous = false;  // this process runs it
   CoreBinding binding = CoreBinding::kNone;

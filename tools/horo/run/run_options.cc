@@ -222,17 +222,25 @@ void set_joins(const RunOptions& options, Launch& launch) {
   launch.cool_down_s = options.cool_down_s.value_or(launch.cool_down_s);
 }
 
+double grace_of(const RunOptions& options, double usual) {
+  const double grace_s = options.grace_s.value_or(usual);
+  if (!(grace_s >= 0 && grace_s <= kMaxNoticeSeconds)) refuse("--grace: expected 0 to 86400 seconds");
+  return grace_s;
+}
+
 void set_elastic(const RunOptions& options, Launch& launch) {
   if (!options.min_ranks) {
-    const char* const option = options.max_ranks             ? "--max-np"
-                               : options.restarts            ? "--restarts"
-                               : options.cool_down_s         ? "--cool-down"
-                               : options.evict_after_s       ? "--evict-after"
-                               : options.park_timeout_s      ? "--park-timeout"
-                               : options.grace_s             ? "--grace"
-                               : !options.rendezvous.empty() ? "--rendezvous"
-                                                             : nullptr;
+    const bool is_alone = launch.ranks_by_host.size() == 1;
+    const char* const option = options.max_ranks              ? "--max-np"
+                               : options.restarts             ? "--restarts"
+                               : options.cool_down_s          ? "--cool-down"
+                               : options.evict_after_s        ? "--evict-after"
+                               : options.park_timeout_s       ? "--park-timeout"
+                               : options.grace_s && !is_alone ? "--grace"
+                               : !options.rendezvous.empty()  ? "--rendezvous"
+                                                              : nullptr;
     if (option != nullptr) refuse(std::string(option) + ": expected --min-np too, which makes the job elastic");
+    launch.grace_s = grace_of(options, 0);
     return;
   }
   const std::string option = "--min-np " + std::to_string(*options.min_ranks);
@@ -244,8 +252,7 @@ void set_elastic(const RunOptions& options, Launch& launch) {
   launch.min_ranks = *options.min_ranks;
   launch.evict_after_s = options.evict_after_s.value_or(launch.evict_after_s);
   launch.park_timeout_s = options.park_timeout_s ? *options.park_timeout_s : park_timeout_of_horovod(launch);
-  launch.grace_s = options.grace_s.value_or(kNoticeSeconds);
-  if (!(launch.grace_s >= 0 && launch.grace_s <= kMaxNoticeSeconds)) refuse("--grace: expected 0 to 86400 seconds");
+  launch.grace_s = grace_of(options, kNoticeSeconds);
   check_elastic_limits(launch);
   set_rendezvous(options, launch);
 }

@@ -143,6 +143,19 @@ void StepFiguresOfRanks::describe(JobStatus& status, TimePoint now) const {
   status.late = late_text(found, ids);
 }
 
+// Ranks are in the same step, or one of them is in the next one.
+std::optional<std::int64_t> StepFiguresOfRanks::step_after(Duration lead) const {
+  std::int64_t last = 0, most = 0;
+  for (const auto& [id, rank] : ranks_) {
+    if (rank.local_rank < 0) continue;
+    const auto view = view_of(rank);
+    if (!view || view->sums.steps <= 0) return std::nullopt;
+    last = std::max(last, view->sums.steps);
+    most = std::max(most, lead.count() * view->sums.steps / std::max<std::int64_t>(view->sums.wall, 1));
+  }
+  return last > 0 ? std::optional(last + 2 + most) : std::nullopt;
+}
+
 JobStatus StepFiguresOfRanks::summary() const {
   JobStatus status;
   const std::map<int, StepBoard::View> found = views(true);

@@ -32,6 +32,8 @@ class StepFiguresOfRanks {
   // Over all steps, for the end of the job: the members with their figures and the late rank. Empty members: no rank
   // has ended a step.
   JobStatus summary() const;
+  // The number of a step that no running rank has ended before `lead` is over; nothing: one of them has ended none.
+  std::optional<std::int64_t> step_after(Duration lead) const;
 
  private:
   struct Rank {

@@ -327,7 +327,7 @@ void RankSupervisor::on_writer() {
 }
 
 void RankSupervisor::on_signal(int signal) {
-  if (signal == SIGTERM && may_drain()) return drain();
+  if (signal == SIGTERM && may_drain() && drain()) return;
   if (is_concluded_ || is_interrupted_) {
     signal_running(SIGKILL);
     for (StreamWriter* writer : {output_.get(), errors_}) writer->abandon(EINTR);

@@ -86,10 +86,11 @@ class RankSupervisor {
   void tell_moment(const Rank& rank, const std::string& what);
   void end_leftovers(Rank& rank);
   void on_signal(int signal);
-  // The notice to the ranks of an elastic job: supervisor_drain.cc.
+  // The notice to the ranks: supervisor_drain.cc.
   std::chrono::milliseconds grace() const;
   bool may_drain() const;
-  void drain();
+  bool drain();  // false: the ranks cannot be told
+  bool drain_static();
   void on_notice_over();
   bool is_ended_by_notice() const;
   void on_writer();

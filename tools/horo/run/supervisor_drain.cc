@@ -1,5 +1,6 @@
 // SIGTERM to an elastic job drains the host: its ranks get a notice, and leave where they lose nothing, while the job
-// goes on elsewhere. Ranks that are left when the grace is over get SIGTERM, and SIGKILL later.
+// goes on elsewhere. The ranks of a static job leave together, after one and the same step. Ranks that are left when
+// the grace is over get SIGTERM, and SIGKILL later.
 #include <signal.h>
 
 #include <algorithm>
@@ -10,17 +11,35 @@
 #include "tools/horo/run/supervisor.h"
 
 namespace horo::tools {
+namespace {
+
+constexpr std::chrono::milliseconds kStepLead{100};  // from the look at the steps of the ranks to their notice
+
+}  // namespace
 
 std::chrono::milliseconds RankSupervisor::grace() const {
   return std::chrono::milliseconds(static_cast<long>(launch_.grace_s * 1000));
 }
 
 bool RankSupervisor::may_drain() const {
-  return elastic_ && launch_.grace_s > 0 && !is_draining_ && !is_interrupted_ && !is_terminating_ && !is_concluded_;
+  return launch_.grace_s > 0 && !is_draining_ && !is_interrupted_ && !is_terminating_ && !is_concluded_;
+}
+
+// Without steps there is none to leave after.
+bool RankSupervisor::drain_static() {
+  RunTable* const table = world_.table();
+  const auto step = table == nullptr ? std::nullopt : steps_.step_after(kStepLead);
+  if (!step) return false;
+  is_draining_ = true;
+  table->set_notice(*step, Clock::now() + grace());
+  notice_.set(launch_.grace_s);
+  say("SIGTERM: the ranks leave after step " + std::to_string(*step));
+  return true;
 }
 
 // A rank without a session has no round to end, and reads no notice.
-void RankSupervisor::drain() {
+bool RankSupervisor::drain() {
+  if (!elastic_) return drain_static();
   is_draining_ = true;
   carry_out(elastic_->drain(grace()));
   on_elastic_change();
@@ -32,12 +51,13 @@ void RankSupervisor::drain() {
     send_away(rank, SIGTERM);
   }
   if (!sent_away.empty()) say("the host is drained: SIGTERM to " + ranks_text(sent_away) + ", without a session yet");
+  return true;
 }
 
 // With all ranks gone, this process may still serve the job's other hosts.
 void RankSupervisor::on_notice_over() {
   is_notice_over_ = true;
-  elastic_->serve_no_longer();
+  if (elastic_) elastic_->serve_no_longer();
   if (!is_one_running()) return check_end();
   say(running_text() + " did not leave within " + duration_text(grace()) + " of the notice (--grace): SIGTERM");
   if (!code_) code_ = 128 + SIGTERM;
@@ -45,7 +65,7 @@ void RankSupervisor::on_notice_over() {
 }
 
 bool RankSupervisor::is_ended_by_notice() const {
-  if (!is_draining_) return false;
+  if (!is_draining_ || !elastic_) return is_draining_;
   const auto is_sent_away = [this](const auto& one) {
     return one.second.is_sent_away && elastic_->has_joined(one.first);
   };

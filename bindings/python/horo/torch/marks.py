@@ -11,6 +11,7 @@ from horo import _default
 from horo._marks import BACKWARD, CHECKPOINT, COLLECTION, INPUT, OPTIMIZER, collected, marks, module, note_batch
 from horo._marks import is_wanted as _is_wanted
 from horo._native import STEP_IN_FORWARD, STEP_WAITS_ELSEWHERE
+from horo._notice import leave_if_drained
 
 _OF_CHECKPOINTS = ("save", "async_save")  # of torch.distributed.checkpoint
 
@@ -62,6 +63,7 @@ def _begin_optimizer(optimizer, args, kwargs):
 
 def _end_optimizer(optimizer, args, kwargs):
     marks.end(OPTIMIZER)
+    leave_if_drained()
 
 
 def _marked(function, kind):
