@@ -29,6 +29,7 @@ GOES_ON, AGAIN, ENDS = "yes", "after shutdown() and init()", "no"
 # The order of the sections in the document; a row's section is one of them.
 SECTIONS = (
     "Launching",
+    "Measuring",
     "Starting",
     "Settings",
     "Ranks that disagree",

@@ -18,6 +18,7 @@ namespace {
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 ScalePlan plan_for(std::vector<int> sizes) {
   ScalePlan plan;
@@ -110,6 +111,20 @@ TEST(FindingsOf, TellsWhatTheFiguresDoNotSay) {
 TEST(FindingsOf, TellsRoundsThatDiffer) {
   const std::vector<RunData> runs{run_of(1, 1, 10 * kMs), run_of(1, 2, 12 * kMs)};
   EXPECT_THAT(said(runs, plan_for({1, 2})), Contains(HasSubstr("the rounds with 1 rank differ by 20 %")));
+}
+
+TEST(FindingsOf, TellsStepsThatLookLikePartsOfOneBatch) {
+  std::vector<RunData> runs{run_of(1, 1, 20 * kMs), run_of(2, 1, 11 * kMs)};
+  EXPECT_THAT(said(runs, plan_for({1, 2})), ElementsAre()) << "samples tell it";
+  const auto without_samples = [](std::vector<RunData> all) {
+    for (RunData& run : all) {
+      for (RankSums& rank : run.by_rank) rank.sums.samples.reset();
+    }
+    return all;
+  };
+  EXPECT_THAT(said(without_samples(runs), plan_for({1, 2})), Contains(HasSubstr("more than 100 % with 2 ranks")));
+  runs[1] = run_of(2, 1, 19 * kMs);
+  EXPECT_THAT(said(without_samples(runs), plan_for({1, 2})), Not(Contains(HasSubstr("more than 100 %"))));
 }
 
 TEST(FindingsOf, TellsStepsWithoutSamplesAndWaitsForCores) {

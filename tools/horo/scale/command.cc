@@ -108,6 +108,8 @@ class ScaleMeasurement {
                                      "run",
                                      "-n",
                                      std::to_string(ranks),
+                                     "--grace",
+                                     std::to_string(kNoticeSeconds),
                                      "--bind-to",
                                      options_.bind_to,
                                      "--cwd",

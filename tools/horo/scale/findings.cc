@@ -13,6 +13,7 @@ constexpr std::int64_t kTolerance = 50;      // samples may differ by a part of 
 constexpr std::int64_t kQuietPpm = 100'000;  // by so much rounds of one size may differ
 constexpr std::int64_t kBusyPpm = 20'000;    // of a step, so much waiting for a core
 constexpr double kPpmOfPercent = 10'000;
+constexpr std::int64_t kTooGoodPpm = 1'100'000;
 
 std::string ranks_word(int ranks) {
   return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
@@ -78,6 +79,16 @@ void add_busy(const ScaleTable& table, std::vector<std::string>& notes) {
   }
 }
 
+// Steps alone do not tell how much work they have.
+void add_too_good(const ScaleTable& table, std::vector<std::string>& notes) {
+  if (table.unit != WorkUnit::kRankSteps) return;
+  const auto found =
+      std::ranges::find_if(table.sizes, [](const auto& one) { return one.efficiency_ppm > kTooGoodPpm; });
+  if (found == table.sizes.end()) return;
+  notes.push_back(say("more than 100 % with ", ranks_word(found->ranks),
+                      ": a script that divides one batch among its ranks is measured with --strong"));
+}
+
 void add_unknown(std::span<const RunData> runs, const ScaleTable& table, std::vector<std::string>& notes) {
   if (!table.sizes.empty() && table.unit != WorkUnit::kSamples) {
     notes.push_back(
@@ -127,6 +138,7 @@ std::vector<std::string> findings_of(std::span<const RunData> runs, const ScaleT
                         ", the smallest number: what these lose already is not seen"));
   }
   add_unknown(runs, table, notes);
+  add_too_good(table, notes);
   add_noise(runs, notes);
   add_busy(table, notes);
   return notes;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <list>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "tools/horo/run/child.h"
 #include "tools/horo/run/output_tail.h"
 #include "tools/horo/run/verdict.h"
+#include "tools/horo/scale/scale_plan.h"
 
 namespace horo::tools {
 namespace {
@@ -22,6 +24,8 @@ namespace {
 constexpr double kLookSeconds = 0.2;
 constexpr int kMostHolds = 50;  // looks, for the other ranks to write their steps
 constexpr double kTermSeconds = 5;
+constexpr double kLeastNotice = 2, kMostNotice = 10;  // seconds
+constexpr double kStepsOfNotice = 3;
 constexpr std::array kInterrupts{SIGINT, SIGTERM, SIGHUP};
 
 std::int64_t now_ns() {
@@ -110,6 +114,7 @@ class ScriptRun {
   void on_look() {
     steps_.look([this](const StepRow& row) {
       watch_.on_step(row.begin, row.time);
+      last_step_s_ = static_cast<double>(row.time) / kNsInSecond;
       if (!is_full_) last_step_ = row.step;
     });
     is_full_ = watch_.order(now_ns()) == RunWatch::Order::kEnd;
@@ -126,18 +131,21 @@ class ScriptRun {
     return true;
   }
 
+  // At once: without a notice.
   void on_interrupt(int signal) {
     if (std::exchange(interrupt_, signal) != 0) return end_again();
-    end();
+    is_ending_ = true;
+    ::kill(pid_, SIGINT);
+    patience_.set(kTermSeconds);
   }
 
   void end() {
     if (std::exchange(is_ending_, true)) return;
     ::kill(pid_, SIGTERM);
-    patience_.set(kTermSeconds);
+    patience_.set(std::clamp(kStepsOfNotice * last_step_s_, kLeastNotice, kMostNotice));
   }
 
-  // A second signal kills the ranks; horo run then has nothing left to wait for.
+  // horo run has a limit of its own for the ranks that this signal is passed on to.
   void end_again() {
     ::kill(pid_, ++urges_ == 1 ? SIGTERM : SIGKILL);
     patience_.set(kTermSeconds);
@@ -161,6 +169,7 @@ class ScriptRun {
   std::optional<int> status_;
   std::string verdict_;
   std::int64_t last_step_ = 0;  // of rank 0 when its window was full
+  double last_step_s_ = 0;
   int holds_ = 0, urges_ = 0, interrupt_ = 0;
   bool is_full_ = false, is_ending_ = false;
 };

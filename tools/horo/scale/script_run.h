@@ -29,8 +29,12 @@ struct ScriptEnd {
   int interrupt = 0;    // the signal to this process that has ended it; 0: none
 };
 
-// Blocks until no process of the run is left. When it has its steps, it gets SIGTERM, which horo run passes on to the
-// ranks; 5 s later a second one, after which they are killed. Throws StartFailed or std::system_error. This process
+// For --grace of the command: longer than this process waits, so that it alone decides.
+inline constexpr int kNoticeSeconds = 60;
+
+// Blocks until no process of the run is left. When it has its steps, it gets SIGTERM, the notice to its ranks, which
+// leave after one and the same step. After three steps, at least 2 s and at most 10 s, it gets a second one, which it
+// passes on to those that are left, and kills them 3 s later. Throws StartFailed or std::system_error. This process
 // must have one thread only.
 ScriptEnd run_script(const ScriptOrder& order);
 
