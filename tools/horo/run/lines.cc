@@ -21,18 +21,18 @@ std::string for_each_line(std::string_view text, const std::function<std::string
   return changed;
 }
 
-std::string folded_line(std::string_view line) {
+std::string folded_line(std::string_view line, std::size_t longest) {
   const std::size_t own = std::min(line.find_first_not_of(' '), line.size());
   const std::string indent(own + 4, ' ');
   std::string text;
-  std::size_t most = kLongestLine;
+  std::size_t most = longest;
   while (line.size() > most) {
     std::size_t space = line.rfind(' ', most);
     if (space == std::string_view::npos || line.find_first_not_of(' ') >= space) space = line.find(' ', most);
     if (space == std::string_view::npos) break;
     text.append(line.substr(0, space)).append("\n").append(indent);
     line.remove_prefix(space + 1);
-    most = kLongestLine - indent.size();
+    most = longest > indent.size() ? longest - indent.size() : longest;
   }
   return text.append(line);
 }
@@ -52,8 +52,8 @@ std::string cut_line(std::string_view line) {
 
 }  // namespace
 
-std::string folded(std::string_view text) {
-  return for_each_line(text, folded_line);
+std::string folded(std::string_view text, std::size_t longest) {
+  return for_each_line(text, [longest](std::string_view line) { return folded_line(line, longest); });
 }
 
 std::string cut_lines(std::string_view text) {

@@ -1,6 +1,7 @@
 #include "tools/horo/run/status_command.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "horo/base/time.h"
@@ -58,6 +60,39 @@ Found find(const std::vector<std::string>& folders, std::optional<int> wanted) {
   return found;
 }
 
+// That of the terminal, if there is one.
+TextView view_of(const StatusOptions& options) {
+  TextView view;
+  view.is_top = options.is_top;
+  if (options.is_top) view.events = kEventsOfTop;
+  winsize size{};
+  if (::isatty(1) != 1 || ::ioctl(1, TIOCGWINSZ, &size) != 0) return view;
+  view.width = size.ws_col;
+  if (!options.watch_s) return view;
+  view.height = size.ws_row;
+  const char *const none = std::getenv("NO_COLOR"), *const terminal = std::getenv("TERM");
+  view.has_colours = (none == nullptr || *none == '\0') && terminal != nullptr && std::string_view(terminal) != "dumb";
+  return view;
+}
+
+// The lines that fit, over what was there before.
+std::string screen_of(const std::string& text, std::size_t height) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (height > 1 && lines.size() >= height) {
+    const std::size_t left = lines.size() - (height - 2);
+    lines.resize(height - 2);
+    lines.push_back("(" + std::to_string(left) + " more lines)");
+  }
+  std::string screen = "\033[H";
+  for (const std::string& line : lines) screen += line + "\033[K\n";
+  return screen + "\033[J";
+}
+
 void print(const Found& found, const StatusOptions& options, bool is_list) {
   for (const JobAnswer& silent : found.silent) {
     std::cerr << "horo status: job " + std::to_string(silent.job) + ": " + silent.fault + "\n";
@@ -66,13 +101,19 @@ void print(const Found& found, const StatusOptions& options, bool is_list) {
     Json all = {{"schema", kStatusSchema}, {"jobs", Json::array()}};
     for (const FoundJob& job : found.jobs) all["jobs"].push_back(Json::parse(job.json));
     std::cout << all.dump(options.watch_s ? -1 : 2) << std::endl;
-  } else if (is_list) {
+    return;
+  }
+  const TextView view = view_of(options);
+  std::string text;
+  if (is_list) {
     std::vector<JobStatus> jobs;
     for (const FoundJob& job : found.jobs) jobs.push_back(job.status);
-    std::cout << list_of(jobs) << std::flush;
+    text = list_of(jobs);
   } else {
-    for (const FoundJob& job : found.jobs) std::cout << text_of(job.status, options.events) << std::flush;
+    for (const FoundJob& job : found.jobs) text += text_of(job.status, view);
   }
+  const bool is_screen = options.watch_s && ::isatty(1) == 1;
+  std::cout << (is_screen ? screen_of(text, view.height) : text) << std::flush;
 }
 
 // Until the time has passed, or one of the jobs has ended.
@@ -92,7 +133,6 @@ int watch(const std::vector<std::string>& folders, const StatusOptions& options,
   const bool is_screen = ::isatty(1) == 1 && !options.json;
   const std::optional<int> one = is_list ? options.job : std::optional<int>(found.jobs.front().status.job);
   while (!found.jobs.empty()) {
-    if (is_screen) std::cout << "\033[H\033[J";
     print(found, options, is_list);
     if (!std::cout) return 0;
     if (!options.json && !is_screen) std::cout << std::endl;
@@ -129,7 +169,7 @@ int status(const StatusOptions& options) {
 
 int top(StatusOptions options) {
   if (!options.watch_s) options.watch_s = 1;
-  options.events = kEventsOfTop;
+  options.is_top = true;
   return status(options);
 }
 

@@ -11,7 +11,7 @@ struct StatusOptions {
   std::optional<int> job;  // the guard's process, or that of `horo run`; none: all jobs
   bool json = false;
   std::optional<double> watch_s;  // seconds between two views, until the jobs have ended; none: one view
-  std::size_t events = SIZE_MAX;  // the last ones of the story that are shown
+  bool is_top = false;            // of `horo top`
 };
 
 // Prints to stdout. Blocks for at most some seconds, or with watch_s until the jobs have ended. Returns the exit code:

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <string_view>
 #include <utility>
 
 #include "elastic/texts.h"
+#include "tools/horo/run/lines.h"
 #include "tools/horo/run/step_text.h"
 #include "tools/horo/run/text_table.h"
 
@@ -46,12 +48,19 @@ std::string note_of(const MemberStatus& member) {
   return figures.oldest.empty() ? "" : "oldest in flight: " + printable(figures.oldest);
 }
 
-std::string members_of(const JobStatus& status) {
+// Ranks that run have nothing to tell beside their steps.
+bool is_plain(const MemberStatus& member) {
+  constexpr std::array<std::string_view, 5> kStates{"running", "left", "failed", "died", "evicted"};
+  return std::ranges::find(kStates, member.state) != kStates.end();
+}
+
+std::string members_of(const JobStatus& status, bool leaves_out_plain) {
   const bool is_elastic = status.min_ranks.has_value();
   Rows rows{is_elastic
                 ? std::vector<std::string>{"id", "rank", "pid", "state", "rounds", "collectives", "in flight", ""}
                 : std::vector<std::string>{"rank", "pid", "state", ""}};
   for (const MemberStatus& member : status.members) {
+    if (leaves_out_plain && is_plain(member)) continue;
     std::vector<std::string> row{std::to_string(member.id)};
     if (is_elastic) row.push_back(member.rank ? std::to_string(*member.rank) : "-");
     row.push_back(member.pid == 0 ? "-" : std::to_string(member.pid));  // 0: on another host
@@ -67,7 +76,7 @@ std::string members_of(const JobStatus& status) {
   }
   const std::vector<bool> is_word = is_elastic ? std::vector<bool>{false, false, false, true, false, false, false, true}
                                                : std::vector<bool>{false, false, true, true};
-  return table_of(rows, "  ", is_word);
+  return rows.size() == 1 ? "" : table_of(rows, "  ", is_word) + "\n";
 }
 
 // "14:03:12.120", local time.
@@ -80,6 +89,19 @@ std::string clock_text(double time_s) {
   std::array<char, 8> rest{};
   std::snprintf(rest.data(), rest.size(), ".%03d", static_cast<int>((time_s - std::floor(time_s)) * 1000));
   return std::string(clock.data()) + rest.data();
+}
+
+std::string story_of(const JobStatus& status, std::size_t events) {
+  if (status.story.empty()) return "";
+  std::string text;
+  const std::size_t left_out = status.story.size() - std::min(events, status.story.size());
+  if (const std::uint64_t earlier = status.dropped + left_out; earlier > 0)
+    text += "  (" + std::to_string(earlier) + " earlier events)\n";
+  for (std::size_t i = left_out; i < status.story.size(); ++i) {
+    const StoryLine& line = status.story[i];
+    text += "  " + clock_text(line.time_s) + "  " + printable(line.text) + "\n";
+  }
+  return text;
 }
 
 }  // namespace
@@ -95,20 +117,18 @@ std::string elapsed_text(double seconds) {
   return text(all / 86'400, " d ", all / 3'600 % 24, " h");
 }
 
-std::string text_of(const JobStatus& status, std::size_t events) {
+std::string text_of(const JobStatus& status, const TextView& view) {
+  const auto fitted = [&](const std::string& text) { return view.width > 0 ? folded(text, view.width) : text; };
   std::string text = "job " + std::to_string(status.job) + " (" + printable(status.title) + ", process " +
                      std::to_string(status.process) + "): " + command_of(status) + "\n  " + kind_of(status) +
-                     ", runs for " + elapsed_text(status.age_s) + "\n\n" + members_of(status);
-  if (const std::string steps = steps_text(status); !steps.empty()) text += "\n" + steps;
-  if (status.story.empty()) return text;
-  text += "\n";
-  const std::size_t left_out = status.story.size() - std::min(events, status.story.size());
-  if (const std::uint64_t earlier = status.dropped + left_out; earlier > 0)
-    text += "  (" + std::to_string(earlier) + " earlier events)\n";
-  for (std::size_t i = left_out; i < status.story.size(); ++i) {
-    const StoryLine& line = status.story[i];
-    text += "  " + clock_text(line.time_s) + "  " + printable(line.text) + "\n";
-  }
+                     ", runs for " + elapsed_text(status.age_s) + "\n\n";
+  text = fitted(text);
+  std::string steps = steps_text(status, view);
+  if (!steps.empty()) steps += "\n";
+  const std::string members = members_of(status, view.is_top && !steps.empty());
+  text += view.is_top ? steps + members : members + steps;
+  text += fitted(story_of(status, view.events));
+  if (text.ends_with("\n\n")) text.pop_back();
   return text;
 }
 

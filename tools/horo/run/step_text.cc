@@ -7,13 +7,16 @@
 #include <numeric>
 
 #include "elastic/texts.h"
+#include "tools/horo/run/lines.h"
 #include "tools/horo/run/text_table.h"
 
 namespace horo::tools {
 namespace {
 
-constexpr std::size_t kLetters = 24;   // of a step
-constexpr double kLeastShare = 0.005;  // of a bar with a column of its own
+constexpr std::size_t kLetters = 24;  // of a step
+constexpr std::size_t kFewestLetters = 20, kMostLetters = 48;
+constexpr std::size_t kFewestColumns = 2;  // of bars
+constexpr double kLeastShare = 0.005;      // of a bar with a column of its own
 constexpr std::size_t kMostRows = 64;
 
 // By Bar.
@@ -47,15 +50,22 @@ bool is_known(const StepFigures& steps, std::size_t bar) {
   return (steps.known & bit_of(static_cast<Bar>(bar))) != 0;
 }
 
+// Of a rank's step, the largest one.
+double share_of(const JobStatus& status, std::size_t bar) {
+  double share = 0;
+  for (const MemberStatus& member : status.members) {
+    if (!member.steps) continue;
+    const auto step = static_cast<double>(std::max<std::int64_t>(member.steps->step, 1));
+    share = std::max(share, static_cast<double>(member.steps->bars[bar]) / step);
+  }
+  return share;
+}
+
 // The bars that are worth a column in some row; the others are together.
 std::vector<std::size_t> columns_of(const JobStatus& status) {
   std::vector<std::size_t> columns;
   for (std::size_t bar = 0; bar < kBars; ++bar) {
-    const bool is_worth_it = std::ranges::any_of(status.members, [&](const MemberStatus& member) {
-      return member.steps && static_cast<double>(member.steps->bars[bar]) >=
-                                 kLeastShare * static_cast<double>(std::max<std::int64_t>(member.steps->step, 1));
-    });
-    if (is_worth_it) columns.push_back(bar);
+    if (share_of(status, bar) >= kLeastShare) columns.push_back(bar);
   }
   return columns;
 }
@@ -96,6 +106,70 @@ std::string legend_of(const std::vector<std::size_t>& columns) {
   return text;
 }
 
+// What a rank does itself, but for computing; waits for others; other waits.
+constexpr const char *kOwnColour = "\033[36m", *kLateColour = "\033[31m", *kWaitColour = "\033[35m",
+                     *kNoColour = "\033[0m";
+
+const char* colour_of(char letter) {
+  const auto bar = static_cast<Bar>(std::ranges::find(kLetterOf, letter) - kLetterOf.begin());
+  if (bar == Bar::kInput || bar == Bar::kCheckpoint || bar == Bar::kBetween) return kOwnColour;
+  if (bar < Bar::kSkew) return kNoColour;
+  return bar == Bar::kSkew ? kLateColour : kWaitColour;
+}
+
+std::string coloured(const std::string& letters) {
+  std::string text;
+  const char* colour = kNoColour;
+  for (const char letter : letters) {
+    if (colour_of(letter) != colour) text += colour = colour_of(letter);
+    text += letter;
+  }
+  return text + kNoColour;
+}
+
+// A head, and a row for each rank with steps.
+Rows rows_of(const JobStatus& status, const std::vector<std::size_t>& columns) {
+  Rows rows{{status.min_ranks ? "id" : "rank", "steps", "step ms", "samples/s"}};
+  for (const std::size_t bar : columns) rows[0].push_back(kWords[bar]);
+  for (const char* word : {"other", "waits for it"}) rows[0].push_back(word);
+  for (const MemberStatus& member : status.members) {
+    if (!member.steps || rows.size() > kMostRows) continue;
+    const StepFigures& steps = *member.steps;
+    std::vector<std::string> row{std::to_string(member.id), grouped(static_cast<double>(steps.steps)),
+                                 milliseconds(steps.step), steps.samples_per_s ? grouped(*steps.samples_per_s) : "n/a"};
+    std::int64_t other = steps.step;
+    for (const std::size_t bar : columns) {
+      row.push_back(is_known(steps, bar) ? milliseconds(steps.bars[bar]) : "n/a");
+      other -= steps.bars[bar];
+    }
+    row.push_back(milliseconds(std::max<std::int64_t>(other, 0)));
+    row.push_back(steps.waits ? milliseconds(*steps.waits) : "n/a");
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+void add_letters(const JobStatus& status, std::size_t count, bool has_colours, Rows& rows) {
+  rows[0].emplace_back();
+  std::size_t at = 1;
+  for (const MemberStatus& member : status.members) {
+    if (!member.steps || at == rows.size()) continue;
+    const std::string letters = letters_of(*member.steps, count);
+    rows[at++].push_back(has_colours ? coloured(letters) : letters);
+  }
+}
+
+std::string aligned_rows(const Rows& rows) {
+  std::vector<bool> is_word(rows[0].size(), false);
+  is_word.back() = rows[0].back().empty();
+  return table_of(rows, "  ", is_word);
+}
+
+// Numbers stand at the right, so all lines are equally long.
+std::size_t width_of(const Rows& rows) {
+  return aligned_rows(rows).find('\n');
+}
+
 }  // namespace
 
 std::string letters_of(const StepFigures& figures, std::size_t width) {
@@ -132,32 +206,25 @@ std::string straggler_text(const Straggler& straggler) {
          sentence_of(straggler);
 }
 
-std::string steps_text(const JobStatus& status) {
-  const std::vector<std::size_t> columns = columns_of(status);
-  Rows rows{{"rank", "steps", "step ms", "samples/s"}};
-  for (const std::size_t bar : columns) rows[0].push_back(kWords[bar]);
-  for (const char* word : {"other", "waits for it", ""}) rows[0].push_back(word);
-  for (const MemberStatus& member : status.members) {
-    if (!member.steps || rows.size() > kMostRows) continue;
-    const StepFigures& steps = *member.steps;
-    std::vector<std::string> row{std::to_string(member.id), grouped(static_cast<double>(steps.steps)),
-                                 milliseconds(steps.step), steps.samples_per_s ? grouped(*steps.samples_per_s) : "n/a"};
-    std::int64_t other = steps.step;
-    for (const std::size_t bar : columns) {
-      row.push_back(is_known(steps, bar) ? milliseconds(steps.bars[bar]) : "n/a");
-      other -= steps.bars[bar];
-    }
-    row.push_back(milliseconds(std::max<std::int64_t>(other, 0)));
-    row.push_back(steps.waits ? milliseconds(*steps.waits) : "n/a");
-    row.push_back(letters_of(steps, kLetters));
-    rows.push_back(std::move(row));
-  }
+std::string steps_text(const JobStatus& status, const TextView& view) {
+  std::vector<std::size_t> columns = columns_of(status);
+  const std::string legend = "  " + legend_of(columns) + "\n";
+  Rows rows = rows_of(status, columns);
   if (rows.size() == 1) return "";
-  std::vector<bool> is_word(rows[0].size(), false);
-  is_word.back() = true;
-  std::string text = table_of(rows, "  ", is_word) + "  " + legend_of(columns) + "\n";
-  if (!status.late.empty()) text += "  " + printable(status.late) + "\n";
-  return text;
+  while (view.width > 0 && columns.size() > kFewestColumns && width_of(rows) + kFewestLetters + 2 > view.width) {
+    columns.erase(std::ranges::min_element(columns, {}, [&](std::size_t bar) { return share_of(status, bar); }));
+    rows = rows_of(status, columns);
+  }
+  std::size_t letters = kLetters;
+  if (view.width > 0) {
+    const std::size_t used = std::min(width_of(rows) + 2, view.width);
+    letters = std::clamp(view.width - used, kFewestLetters, kMostLetters);
+  }
+  add_letters(status, letters, view.has_colours, rows);
+  std::string text = aligned_rows(rows);
+  std::string rest = legend;
+  if (!status.late.empty()) rest += (view.is_top ? "\n  " : "  ") + printable(status.late) + "\n";
+  return text + (view.width > 0 ? folded(rest, view.width) : rest);
 }
 
 std::string summary_text(const JobStatus& status) {

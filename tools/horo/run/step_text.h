@@ -6,6 +6,7 @@
 #include "horo/steps/step_board.h"
 #include "horo/steps/straggler.h"
 #include "tools/horo/run/job_status.h"
+#include "tools/horo/run/text_view.h"
 
 namespace horo::tools {
 
@@ -13,7 +14,7 @@ namespace horo::tools {
 StepFigures figures_of(const BoardSums& sums);
 
 // A table with a line for each member that has figures, its legend, and the sentence on a late rank. Empty: none has.
-std::string steps_text(const JobStatus& status);
+std::string steps_text(const JobStatus& status, const TextView& view = {});
 // For the end of a job: the same, with a first line on the whole job.
 std::string summary_text(const JobStatus& status);
 // "the others wait for rank 2, ...": a sentence.
