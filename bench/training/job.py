@@ -27,6 +27,7 @@ def run(options, model, size):
             "model": model,
             "rounds": options.rounds,
             "turn_ms": options.turn_ms,
+            "patience": options.patience,
             "tensors": options.tensors,
             "contestants": options.contestants,
             "folder": folder,

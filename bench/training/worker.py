@@ -70,12 +70,12 @@ def play_round(field, steps, number):
     return seconds
 
 
-def quiet_round():
+def quiet_round(patience_s):
     """Waits for a quiet machine on rank 0, while the other ranks sleep; returns whether it is quiet. Runs a full
     garbage collection first: it takes as long as several steps, and would otherwise occur in one turn of hundreds."""
     gc.collect()
     gloo.barrier()
-    found = torch.tensor([machine.wait_until_quiet() if horo.rank() == 0 else False])
+    found = torch.tensor([machine.wait_until_quiet(patience_s) if horo.rank() == 0 else False])
     gloo.broadcast(found, 0)
     return bool(found.item())
 
@@ -101,7 +101,7 @@ def measure(task, wanted):
     steps = warm_up(field, wanted["turn_ms"] / 1000)
     quiet, turns = [], []
     for number in range(wanted["rounds"]):
-        quiet.append(quiet_round())
+        quiet.append(quiet_round(wanted["patience"]))
         turns.append(play_round(field, steps, number))
     for name, one in field.items():
         loss = [sum(gather(loss)) / horo.size() for loss in (fresh.loss(), one.loss())]

@@ -7,6 +7,7 @@ import sys
 
 def test_killed_and_stopped_ranks_are_named_by_all_others(root):
     command = [sys.executable, root / "tools/soak", "kill", "--json", "--count", "6", "--no-digits"]
+    command += ["--start-timeout-ms", "3000"]  # longer where an undisturbed run takes longer
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads(done.stdout)

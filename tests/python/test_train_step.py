@@ -16,7 +16,18 @@ REDUCED = {"ddp", "ddp-view", "horo"}
 
 def test_train_step_times_all_contestants_and_finds_them_right(root, tmp_path):
     command = [*ranks.start.tool(), root / "bench/train_step", "--ranks", "2", "--models", "tensors1000"]
-    sizes = ["--tensors", "40", "--rounds", "2", "--turn-ms", "20", "--json", tmp_path / "result.json"]
+    sizes = [
+        "--tensors",
+        "40",
+        "--rounds",
+        "2",
+        "--turn-ms",
+        "20",
+        "--patience",
+        "0.2",
+        "--json",
+        tmp_path / "result.json",
+    ]
     done = subprocess.run([*command, *sizes], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     written = json.loads((tmp_path / "result.json").read_text())

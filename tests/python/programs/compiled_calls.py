@@ -35,6 +35,11 @@ def calls():
         "rank": lambda x: x * hvd.rank() + hvd.size() + hvd.global_process_set.size(),
         "metric_average": lambda x: x * hvd.metric_average(float(x.shape[0]), "metric"),
     }
+    return results
+
+
+def calls_beside_the_tensor():
+    """Those whose results do not go on in the function."""
     others = {
         "reduce": lambda x: hvd.reduce(x, 0),
         "gather": lambda x: hvd.gather(x, 0),
@@ -46,8 +51,7 @@ def calls():
         "numpy": lambda x: hnp.allreduce(x.numpy()),
         "process sets": lambda x: hvd.remove_process_set(hvd.add_process_set([0])),
     }
-    results |= {name: (lambda x, call=call: (x * 2, call(x), x + 1)[2]) for name, call in others.items()}
-    return results
+    return {name: (lambda x, call=call: (x * 2, call(x), x + 1)[2]) for name, call in others.items()}
 
 
 def horovods_calls():
@@ -65,9 +69,11 @@ def horovods_calls():
 def any_call_runs_in_a_compiled_function():
     global norm
     norm = hvd.SyncBatchNorm(3)
-    for name, function in (calls() | horovods_calls()).items():
+    beside = calls_beside_the_tensor()
+    for name, function in (calls() | horovods_calls() | beside).items():
         torch._dynamo.reset()
-        compiled = torch.compile(function, backend="eager")
+        dynamic = True if name in beside else None  # one compilation for all sizes; else the second size is another one
+        compiled = torch.compile(function, backend="eager", dynamic=dynamic)
         for rows in SIZES:
             tensor = claims.value(hvd.rank(), torch.float32, (rows, 3), seed=rows)
             try:
