@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,5 +27,10 @@ struct ControlInbound {
 // Streams use shared memory where the connection has it.
 std::vector<ControlInbound> make_inbound(const Identity& self, std::vector<Connection> connections);
 std::vector<Stream*> streams_of(const std::vector<ControlInbound>& peers);
+
+// Reads what has come, some of it at most, and drops it.
+void drain(std::vector<ControlInbound>& peers, std::span<std::byte> buffer) noexcept;
+// The peers that are connected have taken all that was sent.
+bool is_all_delivered(const std::vector<ControlInbound>& peers) noexcept;
 
 }  // namespace horo

@@ -38,7 +38,7 @@ class StreamControl final : public ControlLink {
  public:
   StreamControl(const Config& config, const Identity& self, std::vector<Connection> connections,
                 std::vector<Watched> watched);
-  ~StreamControl() override { drain(); }
+  ~StreamControl() override { drain(peers_, buffer_); }
 
   void send(int to, Bytes bytes) override;
   void beat(bool wants_answer) override;
@@ -65,8 +65,6 @@ class StreamControl final : public ControlLink {
   std::string broken_text(const ControlInbound& peer, const std::string& why) const;
   void lose(int origin, const std::string& reason, int reported_by);
   void check_queues();
-  void drain() noexcept;
-  bool all_is_delivered() const noexcept;
 
   const Config config_;
   const Identity self_;
@@ -353,29 +351,13 @@ void StreamControl::abort(int origin, const std::string& reason) noexcept {
   out_.flush(Clock::now() + kAbortPatience);
 }
 
-void StreamControl::drain() noexcept {
-  for (ControlInbound& peer : peers_) {
-    for (std::size_t read = 0; !peer.is_closed && read < 64; ++read) {
-      iovec part = as_iovec(buffer_);
-      const Moved moved = peer.stream->receive({&part, 1});
-      if (moved.ended) peer.is_closed = true;
-      if (moved.bytes == 0) break;
-    }
-  }
-}
-
-bool StreamControl::all_is_delivered() const noexcept {
-  return std::all_of(peers_.begin(), peers_.end(),
-                     [](const ControlInbound& peer) { return peer.is_closed || peer.stream->is_delivered(); });
-}
-
 // Allocates nothing, because this rank may end for want of memory.
 void StreamControl::goodbye(Duration patience) noexcept {
   const TimePoint until = Clock::now() + patience;
   for (std::size_t at = 0; at < peers_.size(); ++at) out_.put_prepared(at, goodbyes_[at]);
   out_.flush(until);
   for (const ControlInbound& peer : peers_) peer.stream->end_sending();
-  for (drain(); !all_is_delivered() && Clock::now() < until; drain()) {
+  for (drain(peers_, buffer_); !is_all_delivered(peers_) && Clock::now() < until; drain(peers_, buffer_)) {
     farewell_polls_.clear();
     for (const ControlInbound& peer : peers_)
       farewell_polls_.push_back({peer.is_closed ? -1 : peer.stream->socket(), POLLIN, 0});
