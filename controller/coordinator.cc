@@ -51,6 +51,9 @@ class Coordinator::State {
     if (leader_) leader_->timer_fired(now);
   }
   void on(const Diagnosed& event, TimePoint, Actions&) { member_.on(event); }
+  void on(const AskedWhy& event, TimePoint now, Actions&) {
+    if (leader_) leader_->asked_why(event, now);
+  }
   void on(const Done& event, TimePoint, Actions&) { member_.on(event); }
   void on(const RoundBegun& event, TimePoint now, Actions&) { member_.on(event, now); }
   void on(const RoundFailed& event, TimePoint now, Actions&) { member_.on(event, now); }
@@ -137,6 +140,7 @@ void Coordinator::State::flush_leader(const std::vector<UpMessage>& own, TimePoi
     }
     member_.apply(*message, actions);
   }
+  if (std::optional<Explain> answer = leader_->take_explanation(now)) actions.emplace_back(std::move(*answer));
   for (std::string& text : leader_->take_warnings()) actions.emplace_back(Warn{std::move(text)});
   const std::optional<TimePoint> due = leader_->due();
   if (!due || (armed_ && *armed_ <= *due)) return;

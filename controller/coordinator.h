@@ -144,8 +144,13 @@ struct RoundFailed {
   std::uint64_t begun = 0;  // Item::round of the round; not told to other ranks
 };
 
+// A person asks what the ranks wait for: on rank 0 alone. Explain follows.
+struct AskedWhy {
+  std::uint64_t question = 0;
+  std::string in_flight;  // see WaitReport
+};
 using Event = std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired, Diagnosed,
-                           Done, RoundBegun, RoundFailed>;
+                           Done, RoundBegun, RoundFailed, AskedWhy>;
 
 // ---- Actions that the engine must carry out, in this order.
 
@@ -232,9 +237,14 @@ struct Diagnose {
 struct Warn {
   std::string text;
 };
+// The answer to the last AskedWhy: a WaitReport (wait_report.h), encoded.
+struct Explain {
+  std::uint64_t question = 0;
+  std::vector<std::byte> report;
+};
 
 using Action =
-    std::variant<Send, Release, Skip, AddSet, RemoveSet, Joined, Fail, Learn, Break, SetTimer, Diagnose, Warn>;
+    std::variant<Send, Release, Skip, AddSet, RemoveSet, Joined, Fail, Learn, Break, SetTimer, Diagnose, Warn, Explain>;
 using Actions = std::vector<Action>;
 
 // When a tensor became ready on each rank, by the leader's clock.

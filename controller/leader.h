@@ -33,6 +33,12 @@ class Leader {
   void rank_left(int rank, TimePoint now);
   // Warns about tensors that wait, and fails those that have waited too long.
   void timer_fired(TimePoint now) { agreement_.timer_fired(now); }
+  // The answers of the ranks are asked for; later, take_explanation() returns the answer to the last question.
+  void asked_why(const AskedWhy& event, TimePoint now) {
+    agreement_.stalls().asked_why(event);
+    agreement_.timer_fired(now);
+  }
+  std::optional<Explain> take_explanation(TimePoint now) { return agreement_.stalls().take_explanation(now); }
   // The warnings since the last call, for this rank's log.
   std::vector<std::string> take_warnings() { return agreement_.stalls().take_warnings(); }
 

@@ -68,6 +68,7 @@ std::optional<TimePoint> StallMonitor::due() const {
   const auto add = [&due](TimePoint at) { due = due ? std::min(*due, at) : at; };
   if (next_warning_) add(*next_warning_);
   if (next_search_) add(*next_search_);
+  if (why_is_asked_) add(round_.until());
   if (warning_asked_ || search_asked_) add(round_.complete() ? round_.began() : round_.until());
   return due;
 }
@@ -111,10 +112,11 @@ std::optional<RequestDiagnosis> StallMonitor::ask(TimePoint now) {
   const bool searches = search_is_due(now);
   warning_asked_ = warning_asked_ || warns;
   search_asked_ = search_asked_ || searches;
-  if (!fails_soon && !warns && !searches) return std::nullopt;
+  const bool is_asked = why_ && !std::exchange(why_is_asked_, true);
+  if (!fails_soon && !warns && !searches && !is_asked) return std::nullopt;
   // The error of a tensor that fails soon shows call sites from shortly before.
   if (fails_soon && !round_before_failure_) round_.abandon(now);
-  const Duration fresh = warns || searches ? Duration::zero() : clock_.diagnose_ahead();
+  const Duration fresh = warns || searches || is_asked ? Duration::zero() : clock_.diagnose_ahead();
   if (!round_.begin(now, config_.answer_timeout, tables_.left, fresh)) return std::nullopt;
   round_before_failure_ = fails_soon;
   return RequestDiagnosis{round_.question()};

@@ -6,6 +6,8 @@
 // config.stall_limit, after this time. Shortly before it, the ranks are asked, and a plan is dissolved, because its
 // tensors must be distinguished before a rank is named for one of them.
 //
+// A person may ask at any time what the ranks wait for: then all ranks are asked at once (wait_report.h).
+//
 // It starts and stops timers and writes texts; it marks, dissolves and fails nothing. The caller carries out the
 // results.
 #pragma once
@@ -27,6 +29,8 @@
 #include "controller/stall_texts.h"
 
 namespace horo {
+
+struct WaitReport;
 
 struct PlanStall {
   PlanId plan = 0;
@@ -84,6 +88,11 @@ class StallMonitor {
   // Removes and returns the tensors and units that must fail at config.stall_limit.
   StallFailures take_expired(TimePoint now);
 
+  // ---- A question of a person. ask() sends it to all ranks.
+  void asked_why(AskedWhy event) { why_ = std::move(event); }
+  // After the answers.
+  std::optional<Explain> take_explanation(TimePoint now);
+
   // A rank's answer. With the last one, entries whose limit has passed become due.
   void take_answer(int from, const Diagnosis& answer, TimePoint now);
   // The rank has left: no answer is expected from it.
@@ -103,6 +112,7 @@ class StallMonitor {
   void add_failures(const std::vector<Entry*>& entries, const std::function<std::string(const StallGroup&)>& text,
                     StallFailures& failures) const;
   std::vector<RankWaits> rank_waits(const std::set<int>& ranks, const std::vector<EntryOrPlan>& expired) const;
+  WaitReport report(TimePoint now) const;  // wait_report.cc
   // Warnings and searches for deadlocks (stall_checks.cc).
   std::vector<EntryOrPlan> that_passed(Stage stage) const;
   bool warning_is_due(TimePoint now);
@@ -119,6 +129,9 @@ class StallMonitor {
   std::vector<EntryOrPlan> expired_;   // between advance() and take_expired()
   bool diagnosis_due_ = false;         // between advance() and ask()
   bool round_before_failure_ = false;  // the last round began because a tensor fails soon
+
+  std::optional<AskedWhy> why_;  // not answered yet
+  bool why_is_asked_ = false;    // the ranks are asked for it
 
   // Warnings.
   std::vector<EntryOrPlan> newly_late_;    // between advance() and ask()

@@ -10,6 +10,7 @@
 
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
+#include "horo/base/run_place.h"
 #include "horo/base/tensor_spec.h"
 #include "horo/base/time.h"
 #include "horo/base/timeline.h"

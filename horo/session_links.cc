@@ -60,7 +60,7 @@ std::unique_ptr<StepFile> step_file_for(const Config& config) {
 
 std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file, bool is_provisional) {
   if (config.accounting == "off") return std::make_unique<Steps>(false, nullptr);
-  const std::shared_ptr<RunTable> table = is_provisional ? nullptr : table_of_rank(config);
+  const std::shared_ptr<RunTable> table = is_provisional ? nullptr : place_of_rank(config).table;
   std::shared_ptr<StepBoard> board;
   if (table) board = std::make_shared<StepBoard>(table->board(config.local_rank));
   const auto written = [file, table, board, rank = config.rank, size = config.size](const StepRecord& record) {

@@ -47,6 +47,9 @@ class ControlLink {
   // kBeat: a heartbeat, or part of a message that is not complete yet.
   virtual std::vector<ControlEvent> wait(TimePoint until) = 0;
 
+  // From now on wait() returns, too, when this non-blocking descriptor has bytes, which it reads and drops; -1: none.
+  virtual void watch(int fd) = 0;
+
   // Makes the present or next wait() return. Any thread; cheap if a wake-up is pending.
   virtual void wake() noexcept = 0;
 

@@ -202,6 +202,13 @@ int32_t horo_answer(horo_session* session, int64_t question, const char* text) {
   });
 }
 
+int32_t horo_start_site(const char* text) {
+  return guarded([&]() -> std::int32_t {
+    horo::set_start_site(text == nullptr ? "" : text);
+    return HORO_OK;
+  });
+}
+
 const char* horo_ready_times(horo_session* session) {
   thread_state().text.clear();
   guarded([&]() -> std::int32_t {

@@ -16,6 +16,7 @@
 
 #include "horo/base/ancestors.h"
 #include "horo/base/error.h"
+#include "horo/base/mutex.h"
 
 namespace horo {
 namespace {
@@ -40,6 +41,17 @@ int rank_among(const RunTable& table, const std::vector<pid_t>& pids) {
     if (process != 0 && std::find(pids.begin(), pids.end(), process) != pids.end()) return rank;
   }
   return -1;
+}
+
+struct StartSite {
+  Mutex mutex;
+  std::string text GUARDED_BY(mutex);
+};
+
+// Of the process, as a caller has one start at a time.
+StartSite& start_site() {
+  static StartSite one;
+  return one;
 }
 
 std::string ending_text(int status) {
@@ -82,6 +94,7 @@ RunPlace find_run_place() {
   if (*fd < 0) return place;
   place.table = table_of(guard == 0 ? ::getpid() : guard, *fd);
   if (!place.table) return place;
+  place.guard = guard;
   const std::vector<pid_t> pids = lineage(guard);
   if (guard != 0) place.local_rank = rank_among(*place.table, pids);
   if (place.local_rank >= 0 && pids.size() > 1) {
@@ -105,14 +118,21 @@ Lookup with_place_in_run(const Lookup& get) {
   };
 }
 
-std::shared_ptr<RunTable> table_of_rank(const Config& config) {
-  const RunPlace place = find_run_place();
-  if (!place.table || place.local_rank < 0 || place.local_rank != config.local_rank || place.is_below_rank)
-    return nullptr;
+// A process that has yet to join has a world of its own until then.
+RunPlace place_of_rank(const Config& config) {
+  RunPlace place = find_run_place();
+  if (!place.table) return place;
+  if (place.local_rank < 0 || place.local_rank != config.local_rank || place.is_below_rank) return {};
   const RunTable::Variables job = place.table->variables(place.local_rank);
   const auto address = job.find("HORO_ADDR");
   const bool is_other = address != job.end() && !config.addr.empty() && address->second != config.addr;
-  return is_other ? nullptr : place.table;
+  return is_other || job.contains("HORO_JOINS") != config.joins ? RunPlace{} : place;
+}
+
+void set_start_site(std::string site) {
+  StartSite& one = start_site();
+  MutexLock lock(one.mutex);
+  one.text = std::move(site);
 }
 
 RunStart::RunStart(const Config& config) : config_(config) {
@@ -128,6 +148,13 @@ RunStart::RunStart(const Config& config) : config_(config) {
   if (!is_rank || !is_job("HORO_SIZE", std::to_string(config.size)) || !is_job("HORO_ADDR", config.addr)) return;
   table_ = place.table;
   table_->set_holder(config.local_rank, ::getpid());
+  StartSite& one = start_site();
+  MutexLock lock(one.mutex);
+  table_->set_start(config.local_rank, Clock::now(), one.text);
+}
+
+RunStart::~RunStart() {
+  if (table_) table_->set_start(config_.local_rank, {});
 }
 
 void RunStart::check() const {

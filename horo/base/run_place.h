@@ -12,6 +12,7 @@ namespace horo {
 
 struct RunPlace {
   std::shared_ptr<RunTable> table;  // null: no `horo run` above this process has one that it may read
+  pid_t guard = 0;                  // of the table; 0: it is no ancestor that this process can see
   int local_rank = -1;              // -1: the table's ranks are no ancestors of this process
   pid_t hidden_guard = 0;           // of a `horo run` above this process that it may not look into
   bool is_below_rank = false;       // a strict ancestor of this process has called init() as that rank
@@ -27,9 +28,12 @@ Lookup with_place_in_run(const Lookup& get);
 // The variables that with_place_in_run(std::getenv) adds.
 RunTable::Variables lost_variables();
 
-// The table of the `horo run` that has started this process as the rank of the config; null: none has, or the session
-// is one of another job.
-std::shared_ptr<RunTable> table_of_rank(const Config& config);
+// The place of the rank of the config, if `horo run` has started this process as that; without a table: none has, or
+// the session is one of another job.
+RunPlace place_of_rank(const Config& config);
+
+// Where the caller of init() is, for `horo why` of a job that does not start. The next RunStart tells it.
+void set_start_site(std::string site);
 
 // Tells `horo run` that this process waits for the ranks of its job, and that all are connected.
 class RunStart {
@@ -39,6 +43,9 @@ class RunStart {
   // Throws PeerLost if a rank of this host has ended and cannot be connected any more.
   void check() const;
   void done();
+  ~RunStart();
+  RunStart(const RunStart&) = delete;
+  RunStart& operator=(const RunStart&) = delete;
 
  private:
   const Config& config_;

@@ -1,5 +1,6 @@
-// A page and a board for each rank, after a page with the head. A rank may write into all of them: it is a process of
-// the same user, and nothing here is trusted with more than messages and the place of the rank.
+// A page and a board for each rank, after a page with the head and the pages of a question. A rank may write into all
+// of them: it is a process of the same user, and nothing here is trusted with more than messages and the place of the
+// rank.
 #include "horo/base/run_table.h"
 
 #include <fcntl.h>
@@ -23,8 +24,10 @@ namespace {
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::uint64_t kMagic = 0x6f726f6872756e33;  // this layout
 constexpr std::size_t kTextBytes = 3584;
+constexpr std::size_t kSiteBytes = 400;
 constexpr std::size_t kRankBytes = kPageBytes + RunTable::kBoardBytes;
-static_assert(RunTable::kBoardBytes % kPageBytes == 0);
+constexpr std::size_t kHeadBytes = kPageBytes + RunTable::kAnswerBytes;
+static_assert(RunTable::kBoardBytes % kPageBytes == 0 && RunTable::kAnswerBytes % kPageBytes == 0);
 
 struct Head {
   std::uint64_t magic;
@@ -36,7 +39,7 @@ struct Head {
 };
 
 std::size_t bytes_for(int ranks) {
-  return kPageBytes + kRankBytes * static_cast<std::size_t>(ranks);
+  return kHeadBytes + kRankBytes * static_cast<std::size_t>(ranks);
 }
 
 // Those of `horo run` alone: the user's settings come and go with his environment.
@@ -77,7 +80,17 @@ struct RunTable::Slot {
   std::atomic<std::int32_t> status;
   std::atomic<std::uint32_t> has_ended;  // publishes status
   std::uint32_t text_bytes;
-  std::array<char, kTextBytes> text;  // "NAME=value", each with a zero
+  std::array<char, kTextBytes> text;      // "NAME=value", each with a zero
+  std::atomic<std::int64_t> waits_since;  // ns of the clock; 0: not in init(); publishes the site
+  std::uint32_t site_bytes;
+  std::array<char, kSiteBytes> site;
+};
+
+// The number of an answer publishes it. The bell is one more than the descriptor.
+struct RunTable::Questions {
+  std::atomic<std::uint32_t> asked, answered;
+  std::uint32_t bell, bytes;
+  std::array<std::byte, kAnswerBytes - 16> answer;
 };
 
 RunTable::RunTable(int fd, void* data, int ranks) : fd_(fd), data_(data), ranks_(ranks) {}
@@ -98,7 +111,7 @@ RunTable::~RunTable() {
 }
 
 RunTable RunTable::make(int ranks) {
-  static_assert(sizeof(Slot) <= kPageBytes);
+  static_assert(sizeof(Slot) <= kPageBytes && sizeof(Questions) <= kAnswerBytes);
   const auto fail = [](const char* call) { throw std::system_error(errno, std::generic_category(), call); };
   const int fd = ::memfd_create("horo-run", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) fail("memfd_create");
@@ -120,19 +133,20 @@ std::optional<RunTable> RunTable::map(int fd) {
   if (::fstat(fd, &status) != 0 || status.st_size < static_cast<off_t>(bytes_for(1))) return std::nullopt;
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return std::nullopt;
-  const int ranks = static_cast<int>((static_cast<std::size_t>(status.st_size) - kPageBytes) / kRankBytes);
-  void* data = ::mmap(nullptr, bytes_for(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  Head head{};
+  if (::pread(fd, &head, sizeof head, 0) != static_cast<ssize_t>(sizeof head)) return std::nullopt;
+  const std::size_t size = bytes_for(static_cast<int>(head.ranks));
+  if (head.magic != kMagic || head.ranks == 0 || static_cast<off_t>(size) != status.st_size) return std::nullopt;
+  void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return std::nullopt;
   table.data_ = data;
-  table.ranks_ = ranks;
-  const Head& head = *static_cast<const Head*>(data);
-  if (head.magic != kMagic || head.ranks != static_cast<std::uint32_t>(ranks)) return std::nullopt;
+  table.ranks_ = static_cast<int>(head.ranks);
   return table;
 }
 
 RunTable::Slot& RunTable::slot(int rank) const {
   HORO_CHECK(rank >= 0 && rank < ranks_);
-  const std::size_t at = kPageBytes + kRankBytes * static_cast<std::size_t>(rank);
+  const std::size_t at = kHeadBytes + kRankBytes * static_cast<std::size_t>(rank);
   return *reinterpret_cast<Slot*>(static_cast<char*>(data_) + at);
 }
 
@@ -147,6 +161,7 @@ void RunTable::clear(int rank) {
   one.has_ended.store(0);
   one.holder.store(0);
   one.starts.store(0);
+  one.waits_since.store(0);
   one.text_bytes = 0;
   const std::span<std::byte> figures = board(rank);
   std::memset(figures.data(), 0, figures.size());
@@ -177,6 +192,57 @@ void RunTable::set_holder(int rank, pid_t pid) {
 
 void RunTable::count_start(int rank) {
   ++slot(rank).starts;
+}
+
+void RunTable::set_start(int rank, TimePoint since, const std::string& site) {
+  Slot& one = slot(rank);
+  one.waits_since.store(0);
+  one.site_bytes = static_cast<std::uint32_t>(std::min(site.size(), one.site.size()));
+  std::memcpy(one.site.data(), site.data(), one.site_bytes);
+  one.waits_since.store(since.time_since_epoch().count(), std::memory_order_release);
+}
+
+std::optional<RunTable::Start> RunTable::start(int rank) const {
+  const Slot& one = slot(rank);
+  const std::int64_t since = one.waits_since.load(std::memory_order_acquire);
+  if (since == 0) return std::nullopt;
+  return Start{TimePoint{} + std::chrono::nanoseconds(since),
+               {one.site.data(), std::min<std::size_t>(one.site_bytes, one.site.size())}};
+}
+
+RunTable::Questions& RunTable::questions() const {
+  return *reinterpret_cast<Questions*>(static_cast<char*>(data_) + kPageBytes);
+}
+
+void RunTable::set_bell(int fd) {
+  questions().bell = static_cast<std::uint32_t>(fd + 1);
+}
+
+int RunTable::bell() const {
+  return static_cast<int>(questions().bell) - 1;
+}
+
+std::uint32_t RunTable::ask() {
+  return ++questions().asked;
+}
+
+std::uint32_t RunTable::asked() const {
+  return questions().asked.load(std::memory_order_relaxed);
+}
+
+void RunTable::answer(std::uint32_t question, std::span<const std::byte> bytes) {
+  Questions& one = questions();
+  HORO_CHECK(bytes.size() <= one.answer.size());
+  one.bytes = static_cast<std::uint32_t>(bytes.size());
+  std::memcpy(one.answer.data(), bytes.data(), bytes.size());
+  one.answered.store(question, std::memory_order_release);
+}
+
+std::optional<std::vector<std::byte>> RunTable::answer_to(std::uint32_t question) const {
+  const Questions& one = questions();
+  if (one.answered.load(std::memory_order_acquire) != question) return std::nullopt;
+  const auto bytes = std::span(one.answer).first(std::min<std::size_t>(one.bytes, one.answer.size()));
+  return std::vector<std::byte>(bytes.begin(), bytes.end());
 }
 
 RunTable::Variables RunTable::variables(int rank) const {

@@ -57,7 +57,9 @@ class RunTable {
   std::span<std::byte> board(int rank) const;
 
   void set_holder(int rank, pid_t pid);  // the process that is the rank: the last one that called init()
-  void count_start(int rank);            // all ranks were connected
+  // Since when it waits for the other ranks in init(), and where its caller is; TimePoint{}: it does not (any more).
+  void set_start(int rank, TimePoint since, const std::string& site = "");
+  void count_start(int rank);  // all ranks were connected
 
   // ---- Read by both.
 
@@ -66,6 +68,11 @@ class RunTable {
   pid_t holder(int rank) const;  // 0: no process has called init()
   int starts(int rank) const;    // how often all ranks were connected
   std::optional<int> end(int rank) const;
+  struct Start {
+    TimePoint since;
+    std::string site;  // empty: not known
+  };
+  std::optional<Start> start(int rank) const;  // nothing: it does not wait in init()
   bool has_told(const std::string& line) const;
   struct Notice {
     std::int64_t steps = 0;
@@ -73,10 +80,24 @@ class RunTable {
   };
   std::optional<Notice> notice() const;
 
+  // ---- A question of a person, for rank 0: one at a time. Neither side waits for the other.
+
+  static constexpr std::size_t kAnswerBytes = std::size_t{15} * 4096;
+  // The guard: its descriptor of a pipe, which has a byte to read after a question; before the ranks start.
+  void set_bell(int fd);
+  int bell() const;             // -1: there is none
+  std::uint32_t ask();          // the guard: the number of a new question, from 1
+  std::uint32_t asked() const;  // of the last one; 0: there was none
+  // Rank 0. At most kAnswerBytes - 64.
+  void answer(std::uint32_t question, std::span<const std::byte> bytes);
+  std::optional<std::vector<std::byte>> answer_to(std::uint32_t question) const;
+
  private:
   struct Slot;
+  struct Questions;
   RunTable(int fd, void* data, int ranks);
   Slot& slot(int rank) const;
+  Questions& questions() const;
 
   int fd_ = -1;
   void* data_ = nullptr;

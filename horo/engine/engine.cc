@@ -232,6 +232,7 @@ TimePoint Engine::next_deadline() const {
 
 void Engine::run_iteration() {
   if (is_frozen()) return elastic_->wait_for_view();
+  watch_link();
   const TimePoint until = tensor_table_.begin_sleep() ? next_deadline() : TimePoint();
   const std::vector<ControlEvent> events = epoch_->links.control->wait(until);
   transport_deadline_ = epoch_->links.transport->tick();
@@ -252,6 +253,7 @@ void Engine::run_iteration() {
 void Engine::run_coordinator(TimePoint now) {
   epoch_->lanes->reap();
   take_submissions(now);
+  take_question(now);
   for (const Done& done : epoch_->lanes->take_done()) epoch_->coordinator.on(done, now, actions_);
   for (Diagnosed& answer : stall_diagnosis_.take()) {
     answer.waits = callers_.waits(now);

@@ -18,6 +18,7 @@
 #include "horo/base/mutex.h"
 #include "horo/base/owner.h"
 #include "horo/base/patience.h"
+#include "horo/base/run_questions.h"
 #include "horo/base/timeline.h"
 #include "horo/engine/elastic_epochs.h"
 #include "horo/engine/ended_epochs.h"
@@ -145,6 +146,10 @@ class Engine {
   void perform(SetTimer& timer, std::vector<Event>&);
   void perform(Diagnose& diagnose, std::vector<Event>& more);
   void perform(Warn& warn, std::vector<Event>&);
+  void perform(Explain& answer, std::vector<Event>&);
+  // Questions of a person, to rank 0: engine_people.cc.
+  void watch_link();
+  void take_question(TimePoint now);
   void lane_failed(std::uint32_t epoch, FailurePtr failure);
   std::string with_rank(const std::string& text) const;  // "rank 2: text"
   void check_abort();
@@ -175,6 +180,8 @@ class Engine {
   std::optional<OwnerHold> owner_hold_;
   std::optional<Item> rebuild_;  // the request that was released: the epoch ends
   Actions actions_;
+  RunQuestions questions_;
+  std::optional<std::uint32_t> watched_;        // the epoch whose link watches for them
   std::optional<TimePoint> timer_;              // of the coordinator
   std::optional<TimePoint> detector_deadline_;  // of the failure detector
   Patience patience_{config_.deadline, std::max<Duration>(4 * config_.beat, std::chrono::seconds(2))};

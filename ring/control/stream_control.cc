@@ -4,6 +4,7 @@
 // any thread may call abort(); an abort notice overtakes all messages of which no byte was written.
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -43,6 +44,7 @@ class StreamControl final : public ControlLink {
   void send(int to, Bytes bytes) override;
   void beat(bool wants_answer) override;
   void suspect(int about, Evidence evidence, const std::string& reason) override;
+  void watch(int fd) override { bell_ = fd; }
   std::vector<ControlEvent> wait(TimePoint until) override;
   void wake() noexcept override;
   void abort(int origin, const std::string& reason) noexcept override;
@@ -80,6 +82,7 @@ class StreamControl final : public ControlLink {
   std::vector<ControlInbound> peers_;
   std::vector<pollfd> polls_;
   std::vector<Watched> watched_;
+  int bell_ = -1;  // of watch()
   std::vector<ControlEvent> events_;
   bool lost_ = false;
   std::vector<std::byte> buffer_;
@@ -189,6 +192,7 @@ bool StreamControl::poll_peers(TimePoint until) {
     polls_.push_back(in + out == 0 ? pollfd{-1, 0, 0} : stream.before_sleep(static_cast<short>(in | out)));
   }
   for (const Watched& one : watched_) polls_.push_back({one.fd.get(), POLLIN, 0});
+  polls_.push_back({bell_, POLLIN, 0});
   polls_.push_back({wakeup_.fd(), POLLIN, 0});
   ::poll(polls_.data(), polls_.size(), static_cast<int>(longest_poll(until).count()));
   sleeps_ = false;
@@ -205,7 +209,9 @@ bool StreamControl::poll_peers(TimePoint until) {
     return true;
   });
   if (polls_.back().revents != 0) wakeup_.clear();
-  return is_woken_.exchange(false);
+  const bool is_rung = polls_[polls_.size() - 2].revents != 0;
+  if (is_rung && ::read(bell_, buffer_.data(), buffer_.size()) <= 0) bell_ = -1;  // its writer has ended
+  return is_woken_.exchange(false) || is_rung;
 }
 
 // Reads what the peer sent before its end first: after a goodbye the end is no loss. A rank without a connection to

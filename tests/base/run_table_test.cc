@@ -66,6 +66,39 @@ TEST(RunTable, ARankHasABoardOfItsOwnForItsFigures) {
   EXPECT_EQ(other.board(2).front(), std::byte{3});
 }
 
+TEST(RunTable, AQuestionIsAnsweredByItsNumber) {
+  RunTable table = RunTable::make(2);
+  RunTable rank = other_map_of(table);
+  EXPECT_EQ(rank.bell(), -1);
+  table.set_bell(0);
+  EXPECT_EQ(rank.bell(), 0);
+  EXPECT_EQ(rank.asked(), 0U);
+  const std::uint32_t question = table.ask();
+  EXPECT_EQ(rank.asked(), question);
+  EXPECT_FALSE(table.answer_to(question));
+  const std::vector<std::byte> answer(50'000, std::byte{7});
+  rank.answer(question, answer);
+  EXPECT_EQ(table.answer_to(question), answer);
+  EXPECT_FALSE(table.answer_to(table.ask()));
+  EXPECT_EQ(table.board(0).front(), std::byte{0});
+}
+
+TEST(RunTable, AStartIsToldWithItsPlaceUntilItIsOver) {
+  RunTable table = RunTable::make(1);
+  const TimePoint since = TimePoint{} + std::chrono::hours(3);
+  EXPECT_FALSE(table.start(0));
+  table.set_start(0, since, "train.py:3 main");
+  EXPECT_EQ(table.start(0)->since, since);
+  EXPECT_EQ(table.start(0)->site, "train.py:3 main");
+  table.set_start(0, since, std::string(10'000, 'x'));
+  EXPECT_EQ(table.start(0)->site.size(), 400U);
+  table.set_start(0, {});
+  EXPECT_FALSE(table.start(0));
+  table.set_start(0, since);
+  table.clear(0);
+  EXPECT_FALSE(table.start(0));
+}
+
 TEST(RunTable, AnotherProcessMayTakeThePlaceOfARank) {
   RunTable table = RunTable::make(1);
   table.describe(0, {"HORO_RANK=0", "HORO_MIN_NP=1"});
@@ -95,7 +128,7 @@ TEST(RunTable, ANoticeIsForAllRanks) {
 TEST(RunTable, AnotherFileIsNoTable) {
   EXPECT_FALSE(RunTable::map(::open("/dev/null", O_RDWR | O_CLOEXEC)));
   const int fd = ::memfd_create("horo-run", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  ASSERT_EQ(::ftruncate(fd, off_t{3} * 4096), 0);
+  ASSERT_EQ(::ftruncate(fd, off_t{64} * 4096), 0);
   EXPECT_FALSE(RunTable::map(::fcntl(fd, F_DUPFD_CLOEXEC, 0)));  // it could shrink
   ASSERT_EQ(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
   EXPECT_FALSE(RunTable::map(fd));  // it has no head

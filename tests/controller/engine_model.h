@@ -94,6 +94,7 @@ class EngineModel {
   const std::vector<Joined>& joins() const { return joins_; }
   const std::vector<TensorFailure>& failures() const { return failures_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
+  const std::vector<Explain>& explanations() const { return explanations_; }
   // How often the tensor was released or skipped.
   int times(const std::string& name) const;
   std::string in_flight() const;
@@ -157,6 +158,7 @@ class EngineModel {
   std::vector<Seen> stream_;
   std::vector<TensorFailure> failures_;
   std::vector<std::string> warnings_;
+  std::vector<Explain> explanations_;
   std::optional<std::string> call_sites_ = "";
   std::optional<TimePoint> waiting_for_all_since_;
   TimePoint waiting_since_;

@@ -28,6 +28,7 @@
 #include "tools/horo/run/run_options.h"
 #include "tools/horo/run/run_words.h"
 #include "tools/horo/run/status_command.h"
+#include "tools/horo/run/why_command.h"
 #include "tools/horo/scale_options.h"
 #include "tools/horo/service_command.h"
 #include "tools/horo/timeline/merge.h"
@@ -45,6 +46,7 @@ struct Options {
   OpOptions op;
   CodecOptions codec;
   StatusOptions status;
+  WhyOptions why;
   ResizeOptions resize;
   RendezvousCommand rendezvous;
   AgentCommand agent;
@@ -200,6 +202,14 @@ void add_top(CLI::App& app, StatusOptions& options) {
   top->footer("docs/scaling.md explains the parts of a step. Exit code: as of horo status.");
 }
 
+void add_why(CLI::App& app, WhyOptions& options) {
+  CLI::App* why = app.add_subcommand("why", "Tell which rank of a running job waits for which, and where both are");
+  why->add_option("JOB", options.job, "a job that horo status shows, or the process of its horo run")
+      ->check(CLI::Range(1, 1 << 22));
+  why->add_flag("--json", options.json, "print the answer as JSON; docs/status.md describes it");
+  why->footer("Exit code 0: an answer; 1: there is no such job, or it does not answer; 2: wrong usage.");
+}
+
 void add_resize(CLI::App& app, ResizeOptions& options) {
   CLI::App* resize = app.add_subcommand("resize", "Start more ranks of a running elastic job: horo resize N [JOB]");
   resize->add_option("N", options.ranks, "the number of ranks that the job is to have, at most its --max-np")
@@ -293,6 +303,7 @@ int run_command(std::vector<std::string> arguments) {
   add_doctor(app, options);
   add_status(app, options.status);
   add_top(app, options.status);
+  add_why(app, options.why);
   add_resize(app, options.resize);
   add_rendezvous(app, options);
   add_conformance(app, options);
@@ -320,6 +331,7 @@ int run_command(std::vector<std::string> arguments) {
   }
   if (chosen->get_name() == "status") return status(options.status);
   if (chosen->get_name() == "top") return top(options.status);
+  if (chosen->get_name() == "why") return why(options.why);
   if (chosen->get_name() == "resize") return resize(options.resize);
   if (chosen->get_name() == "timeline") return merge_timelines(options.merge, std::cout);
   if (chosen->get_name() == "rendezvous") return run_rendezvous(options.rendezvous);

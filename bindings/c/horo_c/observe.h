@@ -30,6 +30,9 @@ HORO_API const char* horo_setting(horo_session* session, const char* name);
 HORO_API int64_t horo_next_question(horo_session* session, int32_t timeout_ms);
 HORO_API int32_t horo_answer(horo_session* session, int64_t question, const char* text);
 
+/* Before horo_init: where its caller is, for `horo why` of a job that does not start; cut to 400 bytes. */
+HORO_API int32_t horo_start_site(const char* text);
+
 #ifdef __cplusplus
 }
 #endif

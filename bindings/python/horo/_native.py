@@ -324,6 +324,7 @@ QUICK = {
     "horo_counters": (c_char_p, [_SESSION]),
     "horo_setting": (c_char_p, [_SESSION, c_char_p]),
     "horo_answer": (c_int32, [_SESSION, c_int64, c_char_p]),
+    "horo_start_site": (c_int32, [c_char_p]),
 }
 SLOW = {
     "horo_init": (c_void_p, [POINTER(c_char_p), c_size_t]),

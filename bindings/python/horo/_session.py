@@ -43,6 +43,7 @@ class Session(Keys, Registrations, Rounds, Growth):
         used if the ranks are on several hosts and HORO_ADDR is not set. terms: see _default.join."""
         super().__init__()
         self.settings = list(settings)
+        quick.horo_start_site(_stall_diagnosis.described())
         self.pointer = SessionStart(self.settings, exchange, terms).join()
         self.pid, self.closed = os.getpid(), False
         self._closing = threading.RLock()  # reentrant: a signal handler may call shutdown() during a shutdown

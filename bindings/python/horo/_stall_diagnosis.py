@@ -1,5 +1,5 @@
 """Reports the stacks of this rank's Python threads before a warning or a failure of a tensor that a rank has not
-submitted.
+submitted, and to `horo why`.
 
 Until then one daemon thread waits in a C call without the interpreter lock.
 """
@@ -71,12 +71,13 @@ def _cut(lines):
     return text.rstrip(b"\n").decode(errors="replace")
 
 
-def _answer(pointer, question):
+def described():
+    """describe() as bytes for the library. Raises nothing."""
     try:
         text = describe()
     except Exception as error:  # threads start and end during the enumeration
         text = f"(the stacks could not be read: {error})"
-    quick.horo_answer(pointer, question, report(text))
+    return report(text)
 
 
 class Responder:
@@ -93,7 +94,7 @@ class Responder:
         try:
             while (question := slow.horo_next_question(self._pointer, WAIT_MS)) >= 0:
                 if question > 0:
-                    _answer(self._pointer, question)
+                    quick.horo_answer(self._pointer, question, described())
         finally:
             self._leave()
 

@@ -48,7 +48,7 @@ class StatusServerTest : public testing::Test {
 
   void serve(double client_s = kDeadlineSeconds, uid_t owner = ::geteuid()) {
     server_ = std::make_unique<StatusServer>(loop_, StatusAccess{path_, owner, client_s},
-                                             StatusOrders{[this] { ++asked_; }, resize_});
+                                             StatusOrders{[this](StatusQuestion) { ++asked_; }, resize_});
   }
 
   // Runs the loop until it holds.
@@ -91,9 +91,9 @@ TEST_F(StatusServerTest, AClientThatAsksGetsTheDocumentAndTheEnd) {
   run_until([&] { return asked_ == 1; });
   ASSERT_TRUE(send_text(one, "tus 1\n"));
   run_until([&] { return asked_ == 2; });
-  EXPECT_TRUE(server_->is_asked());
-  server_->answer("{}");
-  EXPECT_FALSE(server_->is_asked());
+  EXPECT_TRUE(server_->is_asked(StatusQuestion::kStatus));
+  server_->answer(StatusQuestion::kStatus, "{}");
+  EXPECT_FALSE(server_->is_asked(StatusQuestion::kStatus));
   for (const Descriptor* end : {&one, &two}) {
     std::string text;
     EXPECT_TRUE(read(*end, text));
@@ -101,13 +101,28 @@ TEST_F(StatusServerTest, AClientThatAsksGetsTheDocumentAndTheEnd) {
   }
 }
 
+TEST_F(StatusServerTest, EachQuestionHasItsOwnAnswer) {
+  serve(0.05);
+  const Descriptor status = client_of(path_), why = client_of(path_);
+  ASSERT_TRUE(send_text(why, "wh") && send_text(why, "y 1\n"));
+  run_until([&] { return server_->is_asked(StatusQuestion::kWhy); });
+  EXPECT_FALSE(server_->is_asked(StatusQuestion::kStatus));
+  run_until([&] { return has_ended(status); });  // the other one has longer
+  server_->answer(StatusQuestion::kStatus, "status");
+  EXPECT_TRUE(server_->is_asked(StatusQuestion::kWhy));
+  server_->answer(StatusQuestion::kWhy, "why");
+  std::string text;
+  run_until([&] { return read(why, text); });
+  EXPECT_EQ(text, "why");
+}
+
 TEST_F(StatusServerTest, ALongDocumentIsSentInPieces) {
   serve();
   const Descriptor client = client_of(path_);
   ASSERT_TRUE(send_text(client, kStatusRequest));
-  run_until([&] { return server_->is_asked(); });
+  run_until([&] { return server_->is_asked(StatusQuestion::kStatus); });
   const std::string document(5'000'000, 'x');
-  server_->answer(document);
+  server_->answer(StatusQuestion::kStatus, document);
   std::string text;
   run_until([&] { return read(client, text); });
   EXPECT_TRUE(text == document) << text.size() << " bytes";
@@ -117,8 +132,8 @@ TEST_F(StatusServerTest, AClientThatReadsNothingIsEndedInTime) {
   serve(0.05);
   const Descriptor silent = client_of(path_), slow = client_of(path_);
   ASSERT_TRUE(send_text(slow, kStatusRequest));
-  run_until([&] { return server_->is_asked(); });
-  server_->answer(std::string(5'000'000, 'x'));
+  run_until([&] { return server_->is_asked(StatusQuestion::kStatus); });
+  server_->answer(StatusQuestion::kStatus, std::string(5'000'000, 'x'));
   run_until([&] { return has_ended(silent); });
   std::string text;
   run_until([&] { return read(slow, text); });

@@ -83,9 +83,9 @@ StatusServer::~StatusServer() {
   ::unlink(access_.path.c_str());
 }
 
-bool StatusServer::is_asked() const {
+bool StatusServer::is_asked(StatusQuestion question) const {
   for (const Client& client : clients_) {
-    if (client.waits) return true;
+    if (client.waits_for == question) return true;
   }
   return false;
 }
@@ -124,10 +124,12 @@ void StatusServer::read(Client& client) {
 
 // A request that is not complete has the beginning of one.
 void StatusServer::take_request(Client& client) {
-  if (client.request == kStatusRequest) {
+  for (const StatusQuestion question : {StatusQuestion::kStatus, StatusQuestion::kWhy}) {
+    if (client.request != kStatusRequests[static_cast<std::size_t>(question)]) continue;
     client.readable.stop();
-    client.waits = true;
-    return orders_.ask();
+    client.waits_for = question;
+    if (question == StatusQuestion::kWhy) client.due.set(kWhyS);
+    return orders_.ask(question);
   }
   const std::optional<int> ranks = ranks_of(client.request);
   if (ranks && orders_.resize) {
@@ -136,16 +138,17 @@ void StatusServer::take_request(Client& client) {
     client.reply = std::make_shared<const std::string>((answer.is_done ? kResized : kNotResized) + answer.text);
     return write(client);
   }
-  const bool may_go_on = kStatusRequest.starts_with(client.request) || kResizeRequest.starts_with(client.request) ||
-                         begins_resize(client.request);
+  const bool may_go_on = kStatusRequest.starts_with(client.request) || kWhyRequest.starts_with(client.request) ||
+                         kResizeRequest.starts_with(client.request) || begins_resize(client.request);
   if (!may_go_on) end(client);
 }
 
-void StatusServer::answer(std::string document) {
+void StatusServer::answer(StatusQuestion question, std::string document) {
   const auto reply = std::make_shared<const std::string>(std::move(document));
   for (auto client = clients_.begin(); client != clients_.end();) {
     Client& one = *client++;  // write() may end it
-    if (!std::exchange(one.waits, false)) continue;
+    if (one.waits_for != question) continue;
+    one.waits_for.reset();
     one.reply = reply;
     write(one);
   }

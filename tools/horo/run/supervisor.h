@@ -22,6 +22,7 @@
 #include "tools/horo/run/step_figures.h"
 #include "tools/horo/run/story.h"
 #include "tools/horo/run/verdict.h"
+#include "tools/horo/run/why_question.h"
 
 namespace horo::tools {
 
@@ -122,11 +123,12 @@ class RankSupervisor {
   bool is_survived(const Rank& rank) const;
   int code_without_failure();
   void say(const std::string& text);
-  // For `horo status`: supervisor_status.cc.
+  // For `horo status` and `horo why`: supervisor_status.cc.
   void open_status();
-  void on_status_asked();
+  void on_asked(StatusQuestion question);
   void answer_status();
-  std::string status_document() const;
+  void answer_why();
+  JobStatus job_status() const;
   void add_other_members(JobStatus& status) const;
   std::string running_text(bool with_left = true) const;
 
@@ -150,6 +152,7 @@ class RankSupervisor {
   std::map<MemberId, Rank> ranks_;
   Story story_;
   StepFiguresOfRanks steps_;
+  WhyQuestion why_;
   std::unique_ptr<StatusServer> status_;  // null: there is no safe folder for its socket
   int ends_ = 0;                          // ranks that have ended
   bool are_all_started_ = false;

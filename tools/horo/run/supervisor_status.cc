@@ -26,8 +26,9 @@ void RankSupervisor::open_status() {
     if (fault.empty()) {
       try {
         const StatusAccess access{socket_path(folder, ::getpid()), owner};
-        status_ = std::make_unique<StatusServer>(
-            loop_, access, StatusOrders{[this] { on_status_asked(); }, [this](int ranks) { return resize(ranks); }});
+        status_ = std::make_unique<StatusServer>(loop_, access,
+                                                 StatusOrders{[this](StatusQuestion question) { on_asked(question); },
+                                                              [this](int ranks) { return resize(ranks); }});
         if (launch_.verbose) say("job " + std::to_string(::getpid()) + ": horo status shows its state");
         return;
       } catch (const std::system_error& error) {
@@ -39,7 +40,11 @@ void RankSupervisor::open_status() {
   log_debug("horo status cannot show this job: " + faults);
 }
 
-void RankSupervisor::on_status_asked() {
+void RankSupervisor::on_asked(StatusQuestion question) {
+  if (question == StatusQuestion::kWhy) {
+    why_.ask();
+    return answer_why();
+  }
   if (elastic_) elastic_->ask();
   if (!answers_due_.is_set()) answers_due_.set(kAnswerSeconds);
   answer_status();
@@ -47,10 +52,21 @@ void RankSupervisor::on_status_asked() {
 
 // When all members have answered, or their time is over.
 void RankSupervisor::answer_status() {
-  if (!status_ || !status_->is_asked()) return;
+  if (!status_ || !status_->is_asked(StatusQuestion::kStatus)) return;
   if (elastic_ && elastic_->is_asking() && answers_due_.is_set()) return;
   answers_due_.stop();
-  status_->answer(status_document());
+  status_->answer(StatusQuestion::kStatus, to_json(job_status()));
+}
+
+// When rank 0 has answered, or its time is over.
+void RankSupervisor::answer_why() {
+  if (!status_ || !status_->is_asked(StatusQuestion::kWhy)) return why_.stop();
+  std::map<int, int> slots;  // by number of the rank
+  for (const auto& [id, rank] : ranks_) {
+    if (rank.is_running) slots[static_cast<int>(id)] = rank.slot.local_rank;
+  }
+  const std::optional<JobWaits> found = why_.answer(job_status(), slots);
+  if (found) status_->answer(StatusQuestion::kWhy, to_json(*found));
 }
 
 // The decision tells the states of all members. Their processes are known on their own hosts, and a process that has
@@ -63,7 +79,7 @@ void RankSupervisor::add_other_members(JobStatus& status) const {
   std::sort(status.members.begin(), status.members.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
 }
 
-std::string RankSupervisor::status_document() const {
+JobStatus RankSupervisor::job_status() const {
   JobStatus status;
   status.job = ::getpid();
   status.process = ::getppid();
@@ -91,7 +107,7 @@ std::string RankSupervisor::status_document() const {
   steps_.describe(status, Clock::now());
   status.story.assign(story_.lines().begin(), story_.lines().end());
   status.dropped = story_.dropped();
-  return to_json(status);
+  return status;
 }
 
 }  // namespace horo::tools
