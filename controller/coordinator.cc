@@ -54,10 +54,14 @@ class Coordinator::State {
   void on(const AskedWhy& event, TimePoint now, Actions&) {
     if (leader_) leader_->asked_why(event, now);
   }
+  void on(const OwnFigures& event, TimePoint, Actions&) { member_.on(event); }
   void on(const Done& event, TimePoint, Actions&) { member_.on(event); }
   void on(const RoundBegun& event, TimePoint now, Actions&) { member_.on(event, now); }
   void on(const RoundFailed& event, TimePoint now, Actions&) { member_.on(event, now); }
   void flush(TimePoint now, Actions& actions);
+  void set_way(int rank, Duration way) {
+    if (leader_) leader_->set_way(rank, way);
+  }
 
  private:
   State(const CoordinatorConfig& config, Member member)
@@ -141,6 +145,7 @@ void Coordinator::State::flush_leader(const std::vector<UpMessage>& own, TimePoi
     member_.apply(*message, actions);
   }
   if (std::optional<Explain> answer = leader_->take_explanation(now)) actions.emplace_back(std::move(*answer));
+  for (OtherFigures& figures : leader_->take_figures()) actions.emplace_back(std::move(figures));
   for (std::string& text : leader_->take_warnings()) actions.emplace_back(Warn{std::move(text)});
   const std::optional<TimePoint> due = leader_->due();
   if (!due || (armed_ && *armed_ <= *due)) return;
@@ -170,6 +175,10 @@ void Coordinator::on(const Event& event, TimePoint now, Actions& actions) {
 
 void Coordinator::flush(TimePoint now, Actions& actions) {
   state_->flush(now, actions);
+}
+
+void Coordinator::set_way(int rank, Duration way) {
+  state_->set_way(rank, way);
 }
 
 std::map<std::uint32_t, std::vector<int>> Coordinator::sets() const {

@@ -149,8 +149,14 @@ struct AskedWhy {
   std::uint64_t question = 0;
   std::string in_flight;  // see WaitReport
 };
+// Figures of a step of this rank, for rank 0. They travel with the next report, and cause no message alone; the last
+// ones count. At most kMaxFiguresBytes; their meaning is the engine's.
+struct OwnFigures {
+  std::vector<std::byte> bytes;
+  TimePoint at;  // which the figures are of
+};
 using Event = std::variant<Submitted, PlanComplete, PlanActive, Received, StepEnded, RankLeft, TimerFired, Diagnosed,
-                           Done, RoundBegun, RoundFailed, AskedWhy>;
+                           Done, RoundBegun, RoundFailed, AskedWhy, OwnFigures>;
 
 // ---- Actions that the engine must carry out, in this order.
 
@@ -243,8 +249,15 @@ struct Explain {
   std::vector<std::byte> report;
 };
 
-using Action =
-    std::variant<Send, Release, Skip, AddSet, RemoveSet, Joined, Fail, Learn, Break, SetTimer, Diagnose, Warn, Explain>;
+// On rank 0: figures of another rank.
+struct OtherFigures {
+  int rank = 0;
+  std::vector<std::byte> bytes;
+  TimePoint at;  // on the clock of rank 0
+};
+
+using Action = std::variant<Send, Release, Skip, AddSet, RemoveSet, Joined, Fail, Learn, Break, SetTimer, Diagnose,
+                            Warn, Explain, OtherFigures>;
 using Actions = std::vector<Action>;
 
 // When a tensor became ready on each rank, by the leader's clock.
@@ -255,6 +268,7 @@ struct ReadyTime {
 
 constexpr std::size_t kMaxAnswerBytes = 2'048;
 constexpr std::size_t kMaxReasonBytes = 1'024;
+constexpr std::size_t kMaxFiguresBytes = 512;
 constexpr std::size_t kMaxWaitingThreads = 32;  // of an answer; a rank with more reports no waits
 constexpr std::size_t kMaxAwaitedTensors = 16;  // of one thread; the others are left out
 
@@ -324,6 +338,10 @@ class Coordinator {
   // Call after a batch of events: forms buckets of the tensors that became ready on all ranks (leader), and appends the
   // collected messages.
   void flush(TimePoint now, Actions& actions);
+
+  // Leader: how long a message of this rank is at least under way to it. Where the ranks are on several hosts, what a
+  // rank reports was ready so much earlier than it came.
+  void set_way(int rank, Duration way);
 
   // The process sets that exist at this place in the stream: their ranks, by number.
   std::map<std::uint32_t, std::vector<int>> sets() const;

@@ -50,7 +50,10 @@ std::vector<int> participants(Entry& entry) {
   return !is_pair && entry.ready.covers(entry.needs) ? std::vector<int>() : entry.ready.ranks();
 }
 
-constexpr std::uint64_t kLongestAgeUs = std::uint64_t{1} << 42;  // 50 days
+std::chrono::microseconds microseconds_of(std::uint64_t age_us) {
+  constexpr std::uint64_t kLongest = std::uint64_t{1} << 42;  // 50 days
+  return std::chrono::microseconds(static_cast<std::int64_t>(std::min(age_us, kLongest)));
+}
 
 // The rank that was ready last for some tensors. A rank that is not needed was ready for an earlier instance.
 class LatestRank {
@@ -79,11 +82,16 @@ Leader::Leader(const CoordinatorConfig& config, SetTable sets)
       progress_(config.size),
       step_plans_(config_, tables_),
       agreement_(config_, tables_, progress_, step_plans_, items_),
-      forgetting_(config_, tables_, progress_) {}
+      forgetting_(config_, tables_, progress_),
+      ways_(static_cast<std::size_t>(config.size)) {}
 
 void Leader::take(int from, const UpMessage& message, TimePoint now) {
   progress_.take(from, message.applied);
-  ready_ = now - std::chrono::microseconds(static_cast<std::int64_t>(std::min(message.age_us, kLongestAgeUs)));
+  const TimePoint sent = now - ways_[static_cast<std::size_t>(from)];
+  ready_ = sent - microseconds_of(message.age_us);
+  if (!message.figures.empty()) {
+    figures_.push_back({from, message.figures, sent - microseconds_of(message.figures_age_us)});
+  }
   for (const PlanId id : message.active) plan_of(from, id).active.insert(from);
   take_rounds(from, message.rounds);
   for (const Request& request : message.requests) {

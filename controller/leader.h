@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "controller/agreement.h"
@@ -33,6 +34,9 @@ class Leader {
   void rank_left(int rank, TimePoint now);
   // Warns about tensors that wait, and fails those that have waited too long.
   void timer_fired(TimePoint now) { agreement_.timer_fired(now); }
+  // Figures of other ranks since the last call.
+  std::vector<OtherFigures> take_figures() { return std::exchange(figures_, {}); }
+  void set_way(int rank, Duration way) { ways_[static_cast<std::size_t>(rank)] = way; }
   // The answers of the ranks are asked for; later, take_explanation() returns the answer to the last question.
   void asked_why(const AskedWhy& event, TimePoint now) {
     agreement_.stalls().asked_why(event);
@@ -92,8 +96,10 @@ class Leader {
   std::vector<DownItem> items_;  // of the next message
   Agreement agreement_;
   Forgetting forgetting_;
-  TimePoint ready_;       // when the last tensor of the report that is taken was ready
-  bool is_over_ = false;  // the epoch has ended: no item follows
+  std::vector<OtherFigures> figures_;
+  std::vector<Duration> ways_;  // by rank: of its messages to this one; 0: of this host, or not known
+  TimePoint ready_;             // when the last tensor of the report that is taken was ready
+  bool is_over_ = false;        // the epoch has ended: no item follows
 };
 
 }  // namespace horo

@@ -219,6 +219,11 @@ UpMessage Member::collect(TimePoint now) {
     report.partial_plans.push_back(std::move(partial));
   }
   if (!report.empty()) report.rounds = std::exchange(queued_rounds_, {});
+  if (!report.empty() && queued_figures_) {
+    report.figures = std::move(queued_figures_->bytes);
+    report.figures_age_us = microseconds_between(queued_figures_->at, now);
+    queued_figures_.reset();
+  }
   if (last != TimePoint::min()) report.age_us = microseconds_between(last, now);
   return report;
 }

@@ -44,6 +44,7 @@ class Member {
   void on(const StepEnded& event);
   void on(const Diagnosed& event);
   void on(const Done& event);
+  void on(const OwnFigures& event) { queued_figures_ = event; }
   void on(const RoundBegun& event, TimePoint now);
   void on(const RoundFailed& event, TimePoint now);
   // The leader has left: all pending tensors fail, and later submissions fail at once.
@@ -167,6 +168,7 @@ class Member {
   std::vector<PlanId> queued_plans_;
   std::vector<PlanId> queued_active_;
   std::vector<Diagnosis> queued_answers_;
+  std::optional<OwnFigures> queued_figures_;
   std::vector<std::uint32_t> queued_ended_;
   std::vector<Done> queued_done_;
   std::vector<RoundBegun> queued_rounds_;    // at most one per stream

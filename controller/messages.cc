@@ -26,12 +26,26 @@ TimePoint read_time(ByteReader& in) {
   return TimePoint{} + std::chrono::nanoseconds(static_cast<std::int64_t>(nanoseconds));
 }
 
+void read_figures(ByteReader& in, UpMessage& message) {
+  message.figures_age_us = in.varint();
+  const std::uint64_t bytes = in.varint();
+  if (bytes == 0 || bytes > kMaxFiguresBytes) throw ProtocolError("figures of " + std::to_string(bytes) + " bytes");
+  const std::span<const std::byte> figures = in.raw(bytes);
+  message.figures.assign(figures.begin(), figures.end());
+}
+
 }  // namespace
 
 std::vector<std::byte> encode(UpMessage message) {
   ByteWriter out;
   out.u64(message.applied);
-  out.varint(message.age_us);
+  // Without figures they cost no byte.
+  out.varint(2 * message.age_us + (message.figures.empty() ? 0 : 1));
+  if (!message.figures.empty()) {
+    out.varint(message.figures_age_us);
+    out.varint(message.figures.size());
+    out.raw(message.figures);
+  }
   write_ids(out, message.active);
   out.u32(static_cast<std::uint32_t>(message.requests.size()));
   for (const Request& request : message.requests) {
@@ -70,7 +84,9 @@ UpMessage decode_up(std::span<const std::byte> bytes, const CoordinatorConfig& c
   ByteReader in(bytes);
   UpMessage message;
   message.applied = in.u64();
-  message.age_us = in.varint();
+  const std::uint64_t age = in.varint();
+  message.age_us = age / 2;
+  if (age % 2 != 0) read_figures(in, message);
   message.active = read_ids(in, plan_limit(config));
   const std::uint32_t requests = in.count(kLeastRequestBytes);
   message.requests.reserve(requests);

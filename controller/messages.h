@@ -59,9 +59,12 @@ struct UpMessage {
   // The number of Down messages that the sender had applied. With it the leader detects a report that was sent before
   // the sender applied the tensor's failure: it belongs to the failed instance, not to the next one.
   std::uint64_t applied = 0;
-  std::uint64_t age_us = 0;        // how long the last tensor of this report had been ready when it was sent
-  std::vector<PlanId> active;      // takes effect before all other fields
-  std::vector<RoundBegun> rounds;  // of all reports from this message on; at most one per stream
+  std::uint64_t age_us = 0;  // how long the last tensor of this report had been ready when it was sent
+  // Figures of the sender; empty: none. They do not make a message: empty() does not regard them.
+  std::vector<std::byte> figures;
+  std::uint64_t figures_age_us = 0;  // how long ago they were true when it was sent
+  std::vector<PlanId> active;        // takes effect before all other fields
+  std::vector<RoundBegun> rounds;    // of all reports from this message on; at most one per stream
   std::vector<Request> requests;
   std::vector<TensorId> present;
   std::vector<TensorId> absent;

@@ -70,7 +70,7 @@ Session::Session(const Config& config, const Config& started_as, const FirstLink
       callers_(std::make_unique<Callers>()),
       engine_(std::make_unique<Engine>(
           config, Engine::Start{first, std::move(reconnect), terms},
-          EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_, steps_->jobs()})),
+          EngineContext{*tensor_table_, counters_, *registry_, *callers_, *timeline_, *steps_})),
       waits_(config_, {*tensor_table_, *callers_, *timeline_, *engine_, *steps_}) {
   if (!config.joins) set_check_context(config.rank, config.size, kFirstEpoch);  // else the engine knows its epoch
   set_log_rank(started_as.rank);

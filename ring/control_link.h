@@ -47,6 +47,10 @@ class ControlLink {
   // kBeat: a heartbeat, or part of a message that is not complete yet.
   virtual std::vector<ControlEvent> wait(TimePoint until) = 0;
 
+  // How long a message to or from this peer is at least under way: half of the smallest round trip that the kernel has
+  // seen; 0: it is not known, or the peer shares memory with this rank.
+  virtual Duration way_to(int rank) const = 0;
+
   // From now on wait() returns, too, when this non-blocking descriptor has bytes, which it reads and drops; -1: none.
   virtual void watch(int fd) = 0;
 

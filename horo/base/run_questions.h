@@ -28,6 +28,8 @@ class RunQuestions {
   int bell() const { return bell_; }
   // The number of a question that is new since the last call.
   std::optional<std::uint32_t> next();
+  // What rank 0 shares with the guard; null: nothing.
+  const RunTable* table() const { return table_.get(); }
   void answer(std::uint32_t question, std::span<const std::byte> bytes);
 
  private:

@@ -1,6 +1,6 @@
-// A page and a board for each rank, after a page with the head and the pages of a question. A rank may write into all
-// of them: it is a process of the same user, and nothing here is trusted with more than messages and the place of the
-// rank.
+// A page and a board for each rank, after a page with the head and the pages of a question; then boards of other hosts'
+// ranks. A rank may write into all of them: it is a process of
+// the same user, and nothing here is trusted with more than messages and the place of the rank.
 #include "horo/base/run_table.h"
 
 #include <fcntl.h>
@@ -31,15 +31,15 @@ static_assert(RunTable::kBoardBytes % kPageBytes == 0 && RunTable::kAnswerBytes 
 
 struct Head {
   std::uint64_t magic;
-  std::uint32_t ranks;
+  std::uint32_t ranks, others;
   std::uint32_t told_bytes;
   std::array<char, kTextBytes> told;
   std::atomic<std::int64_t> notice_until;  // nanoseconds of the clock
   std::atomic<std::int64_t> notice_steps;  // publishes it; 0: no notice
 };
 
-std::size_t bytes_for(int ranks) {
-  return kHeadBytes + kRankBytes * static_cast<std::size_t>(ranks);
+std::size_t bytes_for(std::size_t ranks, std::size_t others) {
+  return kHeadBytes + kRankBytes * ranks + RunTable::kBoardBytes * others;
 }
 
 // Those of `horo run` alone: the user's settings come and go with his environment.
@@ -93,54 +93,64 @@ struct RunTable::Questions {
   std::array<std::byte, kAnswerBytes - 16> answer;
 };
 
-RunTable::RunTable(int fd, void* data, int ranks) : fd_(fd), data_(data), ranks_(ranks) {}
+RunTable::RunTable(int fd, void* data, int ranks, int others) : fd_(fd), data_(data), ranks_(ranks), others_(others) {}
 
 RunTable::RunTable(RunTable&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), data_(std::exchange(other.data_, nullptr)), ranks_(other.ranks_) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      data_(std::exchange(other.data_, nullptr)),
+      ranks_(other.ranks_),
+      others_(other.others_) {}
 
 RunTable& RunTable::operator=(RunTable&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(data_, other.data_);
   std::swap(ranks_, other.ranks_);
+  std::swap(others_, other.others_);
   return *this;
 }
 
 RunTable::~RunTable() {
-  if (data_ != nullptr) ::munmap(data_, bytes_for(ranks_));
+  if (data_ != nullptr) ::munmap(data_, bytes());
   if (fd_ >= 0) ::close(fd_);
 }
 
-RunTable RunTable::make(int ranks) {
+std::size_t RunTable::bytes() const {
+  return bytes_for(static_cast<std::size_t>(ranks_), static_cast<std::size_t>(others_));
+}
+
+RunTable RunTable::make(int ranks, int others) {
   static_assert(sizeof(Slot) <= kPageBytes && sizeof(Questions) <= kAnswerBytes);
   const auto fail = [](const char* call) { throw std::system_error(errno, std::generic_category(), call); };
   const int fd = ::memfd_create("horo-run", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) fail("memfd_create");
-  RunTable table(fd, nullptr, ranks);
-  if (::ftruncate(fd, static_cast<off_t>(bytes_for(ranks))) != 0) fail("ftruncate");
+  RunTable table(fd, nullptr, ranks, others);
+  if (::ftruncate(fd, static_cast<off_t>(table.bytes())) != 0) fail("ftruncate");
   if (::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail("F_ADD_SEALS");
-  void* data = ::mmap(nullptr, bytes_for(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void* data = ::mmap(nullptr, table.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) fail("mmap");
   table.data_ = data;
   Head& head = *static_cast<Head*>(data);
   head.magic = kMagic;
   head.ranks = static_cast<std::uint32_t>(ranks);
+  head.others = static_cast<std::uint32_t>(others);
   return table;
 }
 
 std::optional<RunTable> RunTable::map(int fd) {
-  RunTable table(fd, nullptr, 0);  // closes it
+  RunTable table(fd, nullptr, 0, 0);  // closes it
   struct stat status {};
-  if (::fstat(fd, &status) != 0 || status.st_size < static_cast<off_t>(bytes_for(1))) return std::nullopt;
+  if (::fstat(fd, &status) != 0 || status.st_size < static_cast<off_t>(bytes_for(1, 0))) return std::nullopt;
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return std::nullopt;
   Head head{};
   if (::pread(fd, &head, sizeof head, 0) != static_cast<ssize_t>(sizeof head)) return std::nullopt;
-  const std::size_t size = bytes_for(static_cast<int>(head.ranks));
+  const std::size_t size = bytes_for(head.ranks, head.others);
   if (head.magic != kMagic || head.ranks == 0 || static_cast<off_t>(size) != status.st_size) return std::nullopt;
   void* data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return std::nullopt;
   table.data_ = data;
   table.ranks_ = static_cast<int>(head.ranks);
+  table.others_ = static_cast<int>(head.others);
   return table;
 }
 
@@ -152,6 +162,12 @@ RunTable::Slot& RunTable::slot(int rank) const {
 
 std::span<std::byte> RunTable::board(int rank) const {
   return {reinterpret_cast<std::byte*>(&slot(rank)) + kPageBytes, kBoardBytes};
+}
+
+std::span<std::byte> RunTable::other_board(int id) const {
+  HORO_CHECK(id >= 0 && id < others_);
+  const std::size_t at = bytes_for(static_cast<std::size_t>(ranks_), static_cast<std::size_t>(id));
+  return {static_cast<std::byte*>(data_) + at, kBoardBytes};
 }
 
 // The process first: without it, no other process is in the place of this rank.

@@ -23,8 +23,8 @@ class RunTable {
  public:
   using Variables = std::map<std::string, std::string>;
 
-  // An empty table in a new memory file. Throws std::system_error.
-  static RunTable make(int ranks);
+  // An empty table in a new memory file, with boards for the ranks of other hosts, too. Throws std::system_error.
+  static RunTable make(int ranks, int others = 0);
   // Owns the descriptor. Nothing: it is no table of this version.
   static std::optional<RunTable> map(int fd);
 
@@ -55,6 +55,9 @@ class RunTable {
   // Memory for the rank's figures, zeros at first and after clear(): horo/steps/step_board.h.
   static constexpr std::size_t kBoardBytes = std::size_t{10} * 4096;
   std::span<std::byte> board(int rank) const;
+  // The same for ranks of other hosts, which rank 0 writes, by their number at the start (MemberId).
+  int others() const { return others_; }
+  std::span<std::byte> other_board(int id) const;
 
   void set_holder(int rank, pid_t pid);  // the process that is the rank: the last one that called init()
   // Since when it waits for the other ranks in init(), and where its caller is; TimePoint{}: it does not (any more).
@@ -95,13 +98,14 @@ class RunTable {
  private:
   struct Slot;
   struct Questions;
-  RunTable(int fd, void* data, int ranks);
+  RunTable(int fd, void* data, int ranks, int others);
+  std::size_t bytes() const;
   Slot& slot(int rank) const;
   Questions& questions() const;
 
   int fd_ = -1;
   void* data_ = nullptr;
-  int ranks_ = 0;
+  int ranks_ = 0, others_ = 0;
 };
 
 }  // namespace horo

@@ -28,7 +28,8 @@ Engine::Engine(const Config& config, const Start& how, const EngineContext& cont
       registry_(context.registry),
       callers_(context.callers),
       timeline_(context.timeline),
-      job_times_(context.job_times),
+      steps_(context.steps),
+      job_times_(context.steps.jobs()),
       reconnect_(how.reconnect),
       no_memory_(peer_lost(config_.rank, "rank " + std::to_string(config_.rank) + ": " + out_of_memory()->text)) {
   if (config.guard_fd >= 0) {
@@ -263,6 +264,7 @@ void Engine::run_coordinator(TimePoint now) {
     timer_.reset();
     epoch_->coordinator.on(TimerFired{}, now, actions_);
   }
+  if (tells_steps_) tell_step(now);
   epoch_->coordinator.flush(now, actions_);
   while (!actions_.empty() && !rebuild_) {
     std::vector<Event> more;

@@ -26,7 +26,8 @@
 #include "horo/engine/failure_detector.h"
 #include "horo/engine/stall_diagnosis.h"
 #include "horo/lane/lane_set.h"
-#include "horo/steps/job_times.h"
+#include "horo/steps/step_board.h"
+#include "horo/steps/steps.h"
 #include "horo/tensors/callers.h"
 #include "horo/tensors/tensor_table.h"
 #include "horo/topology.h"
@@ -43,7 +44,7 @@ struct EngineContext {
   const Registry& registry;
   Callers& callers;
   Timeline& timeline;
-  JobTimes& job_times;
+  Steps& steps;
 };
 
 class Engine {
@@ -149,6 +150,9 @@ class Engine {
   void perform(Explain& answer, std::vector<Event>&);
   // Questions of a person, to rank 0: engine_people.cc.
   void watch_link();
+  void look_at_ways(TimePoint now);
+  void tell_step(TimePoint now);
+  void perform(OtherFigures& figures, std::vector<Event>&);
   void take_question(TimePoint now);
   void lane_failed(std::uint32_t epoch, FailurePtr failure);
   std::string with_rank(const std::string& text) const;  // "rank 2: text"
@@ -172,6 +176,7 @@ class Engine {
   const Registry& registry_;
   Callers& callers_;
   Timeline& timeline_;
+  Steps& steps_;
   JobTimes& job_times_;
   const Reconnect reconnect_;
   StallDiagnosis stall_diagnosis_;
@@ -182,6 +187,12 @@ class Engine {
   Actions actions_;
   RunQuestions questions_;
   std::optional<std::uint32_t> watched_;        // the epoch whose link watches for them
+  bool tells_steps_ = false;                    // in this epoch: rank 0 is on another host
+  std::uint64_t told_step_ = 0;                 // the last one
+  TimePoint tells_next_;                        // not before
+  std::map<std::uint32_t, StepBoard> others_;   // rank 0: of ranks of other hosts, by MemberId
+  Duration way_{};                              // of a message of rank 0 to this one; 0: on one host
+  TimePoint ways_due_ = TimePoint::min();       // when ways are to be looked at again
   std::optional<TimePoint> timer_;              // of the coordinator
   std::optional<TimePoint> detector_deadline_;  // of the failure detector
   Patience patience_{config_.deadline, std::max<Duration>(4 * config_.beat, std::chrono::seconds(2))};

@@ -34,9 +34,9 @@ void Engine::perform(Release& release, std::vector<Event>&) {
   fail_point("engine.released");
   Job job;
   if (timeline_.is_on() || job_times_.is_on()) job.released = Clock::now();
-  // Hosts have clocks of their own: without the way of the message, which is not known, the time is late by that.
+  // Hosts have clocks of their own. Both ways of messages are taken as half of the smallest round trips.
   if (release.ready == TimePoint::min() && release.last >= 0 && job_times_.is_on()) {
-    release.ready = job.released - release.hold;
+    release.ready = job.released - release.hold - way_;
   }
   job.items = epoch_->pending.take(release);
   if (job.first().spec->kind == CollectiveKind::kRebuild) {

@@ -94,6 +94,7 @@ void Steps::keep(const StepRecord& record) {
   } else {
     ring_[(count_ - 1) % kKept] = numbered;
   }
+  ended_.store(count_, std::memory_order_relaxed);
 }
 
 std::vector<StepRecord> Steps::last(std::size_t count) const {

@@ -59,6 +59,8 @@ class Steps {
   void end(StepEnd end, std::span<const StepMark> marks) noexcept;
 
   std::optional<StepRecord> last_step() const;
+  // The number of the last step, or of the one before while it ends. Never blocks.
+  std::uint64_t ended() const { return ended_.load(std::memory_order_relaxed); }
   // The last steps, at most `count` and kKept, in their order.
   std::vector<StepRecord> last(std::size_t count) const;
   StepSums sums() const;
@@ -80,6 +82,7 @@ class Steps {
   const std::function<void(const StepRecord&)> written_;
   const std::function<std::optional<TimePoint>()> notice_;
   std::atomic<std::thread::id> training_;  // relaxed: what belongs to it is read under the lock
+  std::atomic<std::uint64_t> ended_{0};    // relaxed: as above
   mutable Mutex mutex_;
   StepAccount account_ GUARDED_BY(mutex_);
   ThreadUsage usage_ GUARDED_BY(mutex_);

@@ -1,5 +1,6 @@
-// Straggler: which rank the others wait for, when, and what it does meanwhile. Pure: from the last steps of the ranks
-// of one host. It is given only if the waits for late ranks cost something, and each part only with evidence for it.
+// Straggler: which rank the others wait for, when, and what it does meanwhile. Pure: from the last
+// steps of ranks, whose ends are on one clock. It is given only if the waits for late ranks cost something, and each
+// part only with evidence for it.
 #pragma once
 
 #include <cstdint>

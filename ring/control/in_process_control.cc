@@ -131,6 +131,7 @@ class InProcessControl final : public ControlLink {
   void suspect(int about, Evidence evidence, const std::string& reason) override {
     queues_->suspect(rank_, {.kind = Kind::kSuspicion, .reason = reason, .about = about, .evidence = evidence});
   }
+  Duration way_to(int) const override { return Duration::zero(); }
   void watch(int) override {}  // threads of a process have no launcher
   std::vector<ControlEvent> wait(TimePoint until) override { return queues_->wait(rank_, until); }
   void wake() noexcept override { queues_->wake(rank_); }

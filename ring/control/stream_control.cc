@@ -45,6 +45,7 @@ class StreamControl final : public ControlLink {
   void beat(bool wants_answer) override;
   void suspect(int about, Evidence evidence, const std::string& reason) override;
   void watch(int fd) override { bell_ = fd; }
+  Duration way_to(int rank) const override;
   std::vector<ControlEvent> wait(TimePoint until) override;
   void wake() noexcept override;
   void abort(int origin, const std::string& reason) noexcept override;
@@ -118,6 +119,11 @@ std::size_t StreamControl::index_of(int rank) const {
       std::find_if(peers_.begin(), peers_.end(), [&](const ControlInbound& one) { return one.rank == rank; });
   HORO_CHECK(found != peers_.end());
   return static_cast<std::size_t>(found - peers_.begin());
+}
+
+Duration StreamControl::way_to(int rank) const {
+  const Stream& stream = *peers_[index_of(rank)].stream;
+  return stream.is_memory() ? Duration::zero() : smallest_round_trip(stream.socket()) / 2;
 }
 
 void StreamControl::send(int to, Bytes bytes) {

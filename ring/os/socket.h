@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "horo/base/time.h"
+
 namespace horo {
 
 // Throws std::system_error with errno. `what`: what could not be done.
@@ -82,6 +84,10 @@ bool is_within_host(int fd) noexcept;
 void pace_nothing(int fd) noexcept;
 // The bytes of the stream that one packet of a connection within the host carries: 65,483 on the loopback interface.
 std::size_t packet_bytes(int fd) noexcept;
+
+// The smallest round trip that the kernel has seen on a TCP connection of late; 0: not known, or another socket
+// (round_trip.cc).
+Duration smallest_round_trip(int fd) noexcept;
 
 // Whether a TCP connection has a round trip of more than 1 ms and a congestion control that starts slowly again after a
 // pause of a few round trips. BBR does not do that; no congestion control does with

@@ -66,6 +66,16 @@ TEST(RunTable, ARankHasABoardOfItsOwnForItsFigures) {
   EXPECT_EQ(other.board(2).front(), std::byte{3});
 }
 
+TEST(RunTable, RanksOfOtherHostsHaveBoards) {
+  const RunTable table = RunTable::make(2, 3);
+  const RunTable rank = other_map_of(table);
+  EXPECT_EQ(rank.ranks(), 2);
+  ASSERT_EQ(rank.others(), 3);
+  for (int id = 0; id < 3; ++id) std::ranges::fill(rank.other_board(id), static_cast<std::byte>(id + 1));
+  for (int id = 0; id < 3; ++id) EXPECT_EQ(table.other_board(id).back(), static_cast<std::byte>(id + 1));
+  EXPECT_EQ(table.board(1).back(), std::byte{0});
+}
+
 TEST(RunTable, AQuestionIsAnsweredByItsNumber) {
   RunTable table = RunTable::make(2);
   RunTable rank = other_map_of(table);

@@ -264,12 +264,13 @@ std::vector<Release> releases_of(const Actions& actions) {
 }
 
 // Rank 1 has submitted the tensor 2 ms before its engine tells, rank 0 has it 30 ms earlier; the releases on rank 1.
-std::vector<Release> release_on_rank_1(bool has_one_clock, TimePoint start) {
+std::vector<Release> release_on_rank_1(bool has_one_clock, TimePoint start, Duration way = {}) {
   using std::chrono::milliseconds;
   CoordinatorConfig config;
   config.size = 2;
   config.has_one_clock = has_one_clock;
   Coordinator leader(config);
+  leader.set_way(1, way);
   config.rank = 1;
   Coordinator member(config);
   Actions actions, from_member, on_member;
@@ -300,6 +301,25 @@ TEST(Coordinator, AReleaseNamesTheRankThatWasReadyLastAndHowLongBefore) {
   EXPECT_EQ(on_two_clocks.last, 1);
   EXPECT_EQ(on_two_clocks.hold, std::chrono::milliseconds(2));
   EXPECT_EQ(on_two_clocks.ready, TimePoint::min());
+  const Release far_away = release_on_rank_1(false, start, std::chrono::milliseconds(1)).at(0);
+  EXPECT_EQ(far_away.hold, std::chrono::milliseconds(3)) << "its report was under way for 1 ms";
+}
+
+TEST(Coordinator, FiguresTravelWithTheNextReportAndCauseNone) {
+  Ranks ranks(2);
+  ranks.sent.clear();
+  const std::vector<std::byte> first(3, std::byte{1}), second(3, std::byte{2});
+  for (const auto& bytes : {first, second}) ranks[1].post(OwnFigures{bytes, ranks.now});
+  ranks.settle();
+  EXPECT_THAT(ranks.sent, IsEmpty());
+  EXPECT_THAT(ranks[0].figures(), IsEmpty());
+  ranks.now += 5ms;
+  ranks[0].coordinator().set_way(1, 2ms);
+  for (int i = 0; i < 3; ++i) ranks.submit({gradient("x")});
+  ASSERT_EQ(ranks[0].figures().size(), 1U) << "once";
+  EXPECT_EQ(ranks[0].figures()[0].rank, 1);
+  EXPECT_EQ(ranks[0].figures()[0].bytes, second);
+  EXPECT_EQ(ranks[0].figures()[0].at, ranks.now - 7ms) << "their age, and the way of the message";
 }
 
 TEST(Coordinator, TheReadyTimesOfAPlanAreThoseOfItsCompletion) {

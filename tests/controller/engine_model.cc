@@ -208,6 +208,7 @@ EngineModel::Turn EngineModel::turn(TimePoint now) {
     if (const auto* learn = std::get_if<Learn>(&action)) act(*learn);
     if (const auto* end = std::get_if<Break>(&action)) act(*end);
     if (const auto* warn = std::get_if<Warn>(&action)) warnings_.push_back(warn->text);
+    if (const auto* figures = std::get_if<OtherFigures>(&action)) figures_.push_back(*figures);
     if (const auto* answer = std::get_if<Explain>(&action)) explanations_.push_back(*answer);
     if (const auto* diagnose = std::get_if<Diagnose>(&action); diagnose != nullptr && call_sites_) {
       events_.emplace_back(Diagnosed{diagnose->question, *call_sites_, waits(now)});

@@ -94,6 +94,7 @@ class EngineModel {
   const std::vector<Joined>& joins() const { return joins_; }
   const std::vector<TensorFailure>& failures() const { return failures_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
+  const std::vector<OtherFigures>& figures() const { return figures_; }
   const std::vector<Explain>& explanations() const { return explanations_; }
   // How often the tensor was released or skipped.
   int times(const std::string& name) const;
@@ -159,6 +160,7 @@ class EngineModel {
   std::vector<TensorFailure> failures_;
   std::vector<std::string> warnings_;
   std::vector<Explain> explanations_;
+  std::vector<OtherFigures> figures_;
   std::optional<std::string> call_sites_ = "";
   std::optional<TimePoint> waiting_for_all_since_;
   TimePoint waiting_since_;

@@ -97,6 +97,23 @@ TEST(Messages, AReleaseNamesTheLastRankAndTheMessageWhenItWasSent) {
   EXPECT_THROW(decode_down(encode(message), world_of(3).coordinator), ProtocolError);
 }
 
+TEST(Messages, FiguresRideOnAReportAndCostNothingWithoutThem) {
+  UpMessage message = up_message();
+  const std::size_t bytes = encode(message).size();
+  message.figures.assign(100, std::byte{8});
+  message.figures_age_us = 77;
+  EXPECT_EQ(encode(message).size(), bytes + 102);
+  const UpMessage back = decode_up(encode(message), world_of(3).coordinator);
+  EXPECT_EQ(back.figures, message.figures);
+  EXPECT_EQ(back.figures_age_us, 77U);
+  EXPECT_EQ(back.age_us, 300U);
+  message.figures.resize(kMaxFiguresBytes + 1);
+  EXPECT_THROW(decode_up(encode(message), world_of(3).coordinator), ProtocolError);
+  UpMessage none;
+  none.figures = message.figures;
+  EXPECT_TRUE(none.empty());
+}
+
 TEST(Messages, AnUpMessageIsReadAsItWasWritten) {
   const UpMessage back = decode_up(encode(up_message()), world_of(3).coordinator);
   EXPECT_EQ(back.applied, 7U);

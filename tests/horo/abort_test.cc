@@ -30,6 +30,7 @@ class SlowLink final : public ControlLink {
   void suspect(int about, Evidence evidence, const std::string& reason) override {
     link_->suspect(about, evidence, reason);
   }
+  Duration way_to(int rank) const override { return link_->way_to(rank); }
   void watch(int fd) override { link_->watch(fd); }
   std::vector<ControlEvent> wait(TimePoint until) override { return link_->wait(until); }
   void wake() noexcept override {

@@ -9,7 +9,9 @@
 #include <thread>
 #include <vector>
 
+#include "horo/base/error.h"
 #include "horo/base/run_table.h"
+#include "horo/steps/step_wire.h"
 
 namespace horo {
 namespace {
@@ -32,6 +34,33 @@ StepRecord step(std::uint64_t number, std::int64_t skew = 0, std::int32_t late =
   record.late_ranks[0] = late;
   record.late_skews[0] = nanoseconds(skew);
   return record;
+}
+
+TEST(StepWire, AStepKeepsItsFiguresAndEndsOnTheReadersClock) {
+  StepRecord sent = step(77, 123, 3);
+  sent.gc_ns = 5;
+  sent.run_queue_ns = 0;
+  sent.work = std::int64_t{1} << 40;
+  sent.switches = 9;
+  sent.epoch = 2;
+  sent.flags = kEstimatedWait;
+  const std::vector<std::byte> bytes = encode(sent);
+  EXPECT_LT(bytes.size(), 80U);
+  const TimePoint end = TimePoint(std::chrono::hours(5));
+  const StepRecord got = decode_step(bytes, end);
+  EXPECT_EQ(got.end, end);
+  EXPECT_EQ(got.end - got.begin, sent.end - sent.begin);
+  EXPECT_EQ(got.bars, sent.bars);
+  EXPECT_EQ(encode(got), bytes) << "cpu_ns is not known, and stays so";
+  EXPECT_EQ(got.cpu_ns, kNotKnown);
+  EXPECT_EQ(got.late_ranks[0], 3);
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_THROW(decode_step(std::span(bytes).first(size), end), ProtocolError);
+  }
+  StepRecord longest;
+  for (auto& bar : longest.bars) bar = std::chrono::hours(24 * 365);
+  longest.end = longest.begin + std::chrono::hours(24 * 365 * 14);
+  EXPECT_LE(encode(longest).size(), kMaxStepBytes);
 }
 
 TEST(StepBoard, AReaderHasTheSumsAndTheLastSteps) {

@@ -55,6 +55,36 @@ class Figures : public testing::Test {
   StepFiguresOfRanks figures_{&table_};
 };
 
+// On the host of rank 0 the steps of ranks of other hosts are there, too.
+TEST(FiguresOfOtherHosts, TheSummaryHasAllRanksAndTheVerdict) {
+  RunTable table = RunTable::make(1, 3);
+  StepFiguresOfRanks figures(&table);
+  figures.started(0, 0);
+  std::vector<StepBoard> boards{StepBoard(table.board(0)), StepBoard(table.other_board(1)),
+                                StepBoard(table.other_board(2))};
+  TimePoint now(std::chrono::hours(1));
+  for (std::uint64_t number = 1; number <= 20; ++number, now += milliseconds(20)) {
+    for (int rank = 0; rank < 3; ++rank) {
+      StepRecord record;
+      record.number = number;
+      record.begin = now;
+      record.end = now + milliseconds(20);
+      record.known = kKnownWithoutMarks | bit_of(Bar::kForward);
+      record.bars[index_of(Bar::kForward)] = milliseconds(rank == 2 ? 20 : 12);
+      record.bars[index_of(Bar::kSkew)] = milliseconds(rank == 2 ? 0 : 8);
+      if (rank != 2) record.late_ranks[0] = 2, record.late_skews[0] = milliseconds(8);
+      boards[static_cast<std::size_t>(rank)].write(rank, 3, record);
+    }
+  }
+  const std::string text = summary_text(figures.summary());
+  EXPECT_THAT(text, HasSubstr("rank 2"));
+  EXPECT_EQ(figures.summary().members.size(), 3U);
+  JobStatus status;
+  status.members.push_back({0, 0, 100, "running", ""});
+  figures.describe(status, now);
+  EXPECT_THAT(status.late, HasSubstr("rank 2"));
+}
+
 TEST_F(Figures, AJobWithoutStepsShowsNone) {
   for (int id = 0; id < kRanks; ++id) figures_.started(id, id);
   EXPECT_EQ(steps_text(status()), "");

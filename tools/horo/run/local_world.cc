@@ -130,9 +130,12 @@ std::pair<std::string, std::string> torch_address(const std::string& address, co
   return {host, std::to_string(port < 65534 ? port + 2 : port - 1)};
 }
 
+// Rank 0 gathers the steps of the ranks of other hosts.
 std::unique_ptr<RunTable> make_table(const Launch& launch) {
+  constexpr int kMostOthers = 512;
+  const int others = launch.size() > launch.ranks() && launch.host == 0 ? std::min(launch.size(), kMostOthers) : 0;
   try {
-    return std::make_unique<RunTable>(RunTable::make(launch.slots()));
+    return std::make_unique<RunTable>(RunTable::make(launch.slots(), others));
   } catch (const std::system_error& error) {
     log_debug(std::string("ranks find their places by the environment alone: ") + error.what());
     return nullptr;

@@ -102,6 +102,10 @@ std::map<int, StepBoard::View> StepFiguresOfRanks::views(bool with_ended) const 
     if (rank.local_rank < 0 && !with_ended) continue;
     if (auto view = view_of(rank)) found.emplace(id, std::move(*view));
   }
+  for (int id = 0; table_ != nullptr && id < table_->others(); ++id) {
+    if (ranks_.contains(id)) continue;
+    if (auto view = StepBoard(table_->other_board(id)).read()) found.emplace(id, std::move(*view));
+  }
   return found;
 }
 
@@ -111,7 +115,9 @@ std::string StepFiguresOfRanks::late_text(const std::map<int, StepBoard::View>& 
   std::vector<RankSteps> ranks;
   for (const auto& [rank, id] : ids) {
     const auto view = views.find(id);
-    if (view != views.end()) ranks.push_back({rank, view->second.last, ranks_.at(id).stops});
+    if (view == views.end()) continue;
+    const auto here = ranks_.find(id);
+    ranks.push_back({rank, view->second.last, here == ranks_.end() ? std::vector<TimeSpan>() : here->second.stops});
   }
   std::optional<Straggler> found = find_straggler(ranks);
   if (!found) return "";
@@ -126,13 +132,14 @@ void StepFiguresOfRanks::describe(JobStatus& status, TimePoint now) const {
   }
   keep_epoch(found, last_epoch_of(found));
   std::map<int, int> ids;
+  for (const MemberStatus& member : status.members) {
+    if (member.rank && found.contains(member.id)) ids[*member.rank] = member.id;
+  }
   std::vector<BoardSums> recent;
-  for (MemberStatus& member : status.members) {
-    const auto view = found.find(member.id);
-    if (view == found.end()) continue;
-    if (member.rank) ids[*member.rank] = member.id;
+  for (const auto& [id, view] : found) {
+    if (!status.min_ranks) ids[id] = id;  // those of other hosts are no members of the status of a static job
     BoardSums sums;
-    for (const StepRecord& step : view->second.last) sums.add(step);
+    for (const StepRecord& step : view.last) sums.add(step);
     recent.push_back(sums);
   }
   const auto waits = waits_in(recent);

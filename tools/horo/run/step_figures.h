@@ -19,7 +19,7 @@ class StepFiguresOfRanks {
  public:
   static constexpr std::size_t kMostStops = 64;  // of one rank
 
-  // table: null, or outlives this object.
+  // table: null, or outlives this object. Its boards of other hosts are those of ranks that are not started here.
   explicit StepFiguresOfRanks(const RunTable* table) : table_(table) {}
 
   // A process runs in this slot, has ended, or goes on as another member. What it has written stays.
