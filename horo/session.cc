@@ -63,7 +63,7 @@ Session::Session(const Config& config, const Config& started_as, const FirstLink
       pid_(::getpid()),
       timeline_(timeline_for(config)),
       step_file_(step_file_for(config)),
-      steps_(steps_for(config, step_file_.get(), started_as.joins && !config.joins)),
+      steps_(steps_for(config, step_file_.get(), timeline_.get(), started_as.joins && !config.joins)),
       devices_(std::make_unique<CudaDevices>(config_)),
       registry_(std::make_unique<Registry>()),
       tensor_table_(std::make_unique<TensorTable>(config, *registry_, timeline_.get())),
@@ -303,7 +303,7 @@ void Session::step_end(std::uint32_t set) {
 void Session::end_round(std::uint32_t set) {
   check_process();
   if (tensor_table_->step_end(set)) engine_->wake();
-  if (set == 0 && timeline_->is_on()) timeline_->end_step(Clock::now());
+  if (set == 0 && !steps_->is_on() && timeline_->is_on()) timeline_->end_step(Clock::now());
 }
 
 Steps& Session::steps() const {

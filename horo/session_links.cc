@@ -58,7 +58,7 @@ std::unique_ptr<StepFile> step_file_for(const Config& config) {
   }
 }
 
-std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file, bool is_provisional) {
+std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file, Timeline* timeline, bool is_provisional) {
   if (config.accounting == "off") return std::make_unique<Steps>(false, nullptr);
   const std::shared_ptr<RunTable> table = is_provisional ? nullptr : place_of_rank(config).table;
   std::shared_ptr<StepBoard> board;
@@ -73,7 +73,7 @@ std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file, bool is_p
     const auto ended = board->read();
     return ended && ended->sums.steps >= told->steps ? std::optional(told->until) : std::nullopt;
   };
-  return std::make_unique<Steps>(true, written, notice);
+  return std::make_unique<Steps>(true, written, timeline, notice);
 }
 
 // MPI is started once in a process, and an exchange of the caller may work only once.

@@ -23,7 +23,7 @@ std::unique_ptr<Timeline> timeline_for(const Config& config);
 // The file of Config::steps, likewise; null: none. The accounting of Config::accounting, which writes to it.
 std::unique_ptr<StepFile> step_file_for(const Config& config);
 // is_provisional: the session of a process before its join, whose steps are none of the job.
-std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file, bool is_provisional);
+std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file, Timeline* timeline, bool is_provisional);
 // The links of the first epoch. `config` and `exchange` outlive the returned function.
 FirstLinks first_links_by(const Config& config, const Exchange& exchange);
 // These links; the returned function is called once.

@@ -24,13 +24,15 @@ SessionWaits::SessionWaits(const Config& config, const WaitContext& context)
 
 bool SessionWaits::wait(std::span<const std::shared_ptr<Work>> works, For what, TimePoint until) {
   const bool counts = context_.steps.is_training_thread();
-  const bool is_timed = counts || context_.timeline.is_on();
+  // A timeline has the waits of the training thread with its steps.
+  const bool is_drawn = !context_.steps.has_training_thread() && context_.timeline.is_on();
+  const bool is_timed = counts || is_drawn;
   const TimePoint begin = is_timed ? Clock::now() : TimePoint();
   const bool are_done = wait_for(works, what, until);
   if (is_timed) {
     const TimePoint end = Clock::now();
     if (counts) context_.steps.waited({begin, end, lane_of(works), are_done});
-    context_.timeline.add_wait(begin, end);
+    if (is_drawn) context_.timeline.add_wait(begin, end);
   }
   if (is_elastic_ && are_done) see(works);
   return are_done;

@@ -62,6 +62,15 @@ void Timeline::add(TimelineJob job) noexcept {
   push(std::move(job), weight);
 }
 
+void Timeline::add(TimelineStep step) noexcept {
+  const std::size_t weight = 1 + step.parts.size() / 2;
+  push(std::move(step), weight);
+}
+
+void Timeline::begin_epoch(TimePoint now, std::uint32_t epoch, int rank, int size) noexcept {
+  if (is_on()) push(Epoch{now, epoch, rank, size}, 1);
+}
+
 void Timeline::add_wait(TimePoint begin, TimePoint end) noexcept {
   push(Wait{begin, end}, 1);
 }
@@ -101,6 +110,10 @@ void Timeline::write_all() noexcept {
     try {
       for (const Record& record : records) {
         if (const auto* job = std::get_if<TimelineJob>(&record)) file_->write(*job);
+        if (const auto* step = std::get_if<TimelineStep>(&record)) file_->write(*step);
+        if (const auto* epoch = std::get_if<Epoch>(&record)) {
+          file_->write_mark(epoch->begin, say("epoch ", epoch->number, ": rank ", epoch->rank, " of ", epoch->size));
+        }
         if (const auto* wait = std::get_if<Wait>(&record)) file_->write_wait(wait->begin, wait->end);
         if (const auto* step = std::get_if<Step>(&record)) file_->write_step(step->end);
       }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <variant>
 #include <vector>
@@ -39,6 +40,17 @@ struct TimelineJob {
   std::vector<Tensor> tensors;
 };
 
+// A step of the training thread. Its parts follow one another without a gap.
+struct TimelineStep {
+  struct Bar {
+    std::string_view name;  // of a text that outlives the timeline
+    bool waits = false;     // for horo
+    TimePoint begin, end;
+  };
+  TimePoint begin, end;
+  std::vector<Bar> parts;
+};
+
 // The lane of messages between two ranks, in TimelineJob::lane.
 inline constexpr std::uint32_t kTimelineMessages = UINT32_MAX;
 
@@ -61,6 +73,12 @@ class Timeline {
   bool is_on() const { return is_on_.load(std::memory_order_relaxed); }
 
   void add(TimelineJob job) noexcept;
+  void add(TimelineStep step) noexcept;
+  // This rank runs in another epoch of the world.
+  void begin_epoch(TimePoint now, std::uint32_t epoch, int rank, int size) noexcept;
+
+  // ---- Without the accounting of steps.
+
   // A caller has waited for works.
   void add_wait(TimePoint begin, TimePoint end) noexcept;
   // A caller has ended a step of the world.
@@ -73,7 +91,12 @@ class Timeline {
   struct Step {
     TimePoint end;
   };
-  using Record = std::variant<TimelineJob, Wait, Step>;
+  struct Epoch {
+    TimePoint begin;
+    std::uint32_t number = 0;
+    int rank = 0, size = 0;
+  };
+  using Record = std::variant<TimelineJob, TimelineStep, Wait, Step, Epoch>;
 
   void push(Record record, std::size_t weight) noexcept;
   void write_all() noexcept;

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <climits>
 #include <cstring>
+#include <fstream>
+#include <map>
 #include <stdexcept>
 
 #include "horo/base/forked.h"
@@ -49,6 +51,17 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
+// Equal for processes whose monotonic clock is the same: those of one kernel and time namespace. Empty: not known.
+std::string clock_name() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  std::array<char, 64> space{};
+  const ssize_t length = ::readlink("/proc/self/ns/time", space.data(), space.size());
+  if (boot.empty()) return "";
+  return boot + " " + std::string(space.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+}
+
 int open_alone(const std::string& path) {
   try {
     return open_output_alone(path, "another timeline is being written to it");
@@ -81,8 +94,8 @@ TimelineFile::TimelineFile(const std::string& path, int rank, int size, TimePoin
   const auto wall = std::chrono::system_clock::now().time_since_epoch() - now.time_since_epoch();
   text_ = "[";
   add(say(R"({"name":"horo_timeline","ph":"M","pid":)", rank, R"(,"args":{"rank":)", rank, R"(,"size":)", size,
-          R"(,"host":)", json_quoted(host_name()), R"(,"unix_minus_monotonic_us":)",
-          std::chrono::duration_cast<std::chrono::microseconds>(wall).count(), "}}"));
+          R"(,"host":)", json_quoted(host_name()), R"(,"clock":)", json_quoted(clock_name()),
+          R"(,"unix_minus_monotonic_us":)", std::chrono::duration_cast<std::chrono::microseconds>(wall).count(), "}}"));
   add(say(R"({"name":"process_name","ph":"M","pid":)", rank, R"(,"args":{"name":"rank )", rank, "\"}}"));
   add(say(R"({"name":"process_sort_index","ph":"M","pid":)", rank, R"(,"args":{"sort_index":)", rank, "}}"));
   name_track(kStepsTrack, "steps", 0);
@@ -246,6 +259,34 @@ void TimelineFile::write_step(TimePoint end) {
   for (const auto& [name, part] : parts) span(kStepsTrack, name, part);
   std::erase_if(waits_, [&](const Span& wait) { return wait.end <= end; });
   step_begin_ = end;
+}
+
+// What is before the first step is no whole step.
+void TimelineFile::write(const TimelineStep& step) {
+  if (steps_ == 0) write_step(step.begin);
+  const Span whole{std::max(step.begin, step_begin_), std::max(step.end, step_begin_)};
+  std::map<std::string_view, Duration> sums;
+  Duration waited{};
+  std::vector<std::pair<std::string_view, Span>> parts;
+  for (const TimelineStep::Bar& part : step.parts) {
+    const Span at{std::clamp(part.begin, whole.begin, whole.end), std::clamp(part.end, whole.begin, whole.end)};
+    if (at.end <= at.begin) continue;
+    sums[part.name] += at.end - at.begin;
+    if (part.waits) waited += at.end - at.begin;
+    parts.emplace_back(part.name, at);
+  }
+  std::string arguments =
+      say(R"("wait_us":)", micros(waited), R"(,"compute_us":)", micros(whole.end - whole.begin - waited));
+  for (const auto& [name, sum] : sums) arguments += say(",\"", name, R"(_us":)", micros(sum));
+  span(kStepsTrack, say("step ", steps_), whole, arguments);
+  ++steps_;
+  for (const auto& [name, at] : parts) span(kStepsTrack, name, at);
+  step_begin_ = whole.end;
+}
+
+void TimelineFile::write_mark(TimePoint at, const std::string& text) {
+  add(say(R"({"name":)", json_quoted(text), R"(,"ph":"i","s":"p","pid":)", rank_, R"(,"tid":)", kStepsTrack,
+          R"(,"ts":)", micros(at.time_since_epoch()), "}"));
 }
 
 void TimelineFile::write_dropped(std::uint64_t count, TimePoint now) {

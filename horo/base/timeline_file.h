@@ -20,6 +20,8 @@ class TimelineFile {
   TimelineFile& operator=(const TimelineFile&) = delete;
 
   void write(const TimelineJob& job);
+  void write(const TimelineStep& step);
+  void write_mark(TimePoint at, const std::string& text);
   void write_wait(TimePoint begin, TimePoint end);
   void write_step(TimePoint end);
   void write_dropped(std::uint64_t count, TimePoint now);

@@ -20,6 +20,7 @@ void Engine::watch_link() {
   watched_ = epoch;
   ways_due_ = job_times_.is_on() ? TimePoint::min() : TimePoint::max();
   way_ = Duration::zero();
+  if (epoch > 0) timeline_.begin_epoch(Clock::now(), epoch, rank(), epoch_->config.size);
   const Topology here = topology();
   tells_steps_ = steps_.is_on() && here.rank != here.local_rank;
   if (rank() != 0) return;

@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::array<Bar, kMarkKinds> kBarOfMark{Bar::kInput, Bar::kBackward, Bar::kOptimizer, Bar::kCheckpoint};
 
+constexpr Bar kRest{kBars};  // of a piece whose bar the next mark tells
+
 constexpr bool has(std::uint32_t kinds, MarkKind kind) {
   return (kinds >> static_cast<std::uint32_t>(kind) & 1) != 0;
 }
@@ -28,7 +30,9 @@ std::uint32_t known_by(std::uint32_t kinds) {
 // The ranks for which this rank has waited in one step.
 class StepAccount::Late : public SkewByRank {
  public:
+  explicit Late(StepAccount& account) : account_(account) {}
   void add(std::int32_t rank, Duration skew) override { skews_[rank] += skew; }
+  void part(Bar bar, TimePoint begin, TimePoint end) override { account_.add_piece(bar, begin, end); }
   const std::map<std::int32_t, Duration>& skews() const { return skews_; }
 
   // The largest ones whose rank is known.
@@ -47,6 +51,7 @@ class StepAccount::Late : public SkewByRank {
   }
 
  private:
+  StepAccount& account_;
   std::map<std::int32_t, Duration> skews_;
 };
 
@@ -72,14 +77,29 @@ void StepAccount::advance(TimePoint to) {
   if (to <= now_) return;
   if (depth_ == 0) {
     rest_ += to - now_;
+    add_piece(kRest, now_, to);
   } else {
-    const MarkKind innermost = open_[std::min(depth_, kDeepest) - 1];
-    record_.bars[index_of(kBarOfMark[static_cast<std::size_t>(innermost)])] += to - now_;
+    const Bar bar = kBarOfMark[static_cast<std::size_t>(open_[std::min(depth_, kDeepest) - 1])];
+    record_.bars[index_of(bar)] += to - now_;
+    add_piece(bar, now_, to);
   }
   now_ = to;
 }
 
+void StepAccount::add_piece(Bar bar, TimePoint begin, TimePoint end) {
+  if (!keeps_pieces_) return;
+  const bool continues = !pieces_.empty() && pieces_.back().bar == bar && pieces_.back().end == begin;
+  if (continues) {
+    pieces_.back().end = end;
+  } else {
+    pieces_.push_back({bar, begin, end});
+  }
+}
+
 void StepAccount::give_rest_to(Bar bar) {
+  for (; first_rest_ < pieces_.size(); ++first_rest_) {
+    if (pieces_[first_rest_].bar == kRest) pieces_[first_rest_].bar = bar;
+  }
   record_.bars[index_of(bar)] += rest_;
   rest_ = {};
 }
@@ -167,12 +187,16 @@ void StepAccount::end_rest(const StepEnd& end) {
     if ((record_.known >> bar & 1) != 0) continue;
     record_.bars[index_of(Bar::kBetween)] += record_.bars[bar];
     record_.bars[bar] = {};
+    for (StepPiece& piece : pieces_) {
+      if (index_of(piece.bar) == bar) piece.bar = Bar::kBetween;
+    }
   }
 }
 
 StepRecord StepAccount::end(const StepEnd& end, std::span<const StepMark> marks, const JobTimes::Taken& done) {
-  Late late;
-  first_job_ = 0;
+  Late late(*this);
+  pieces_.clear();
+  first_job_ = first_rest_ = 0;
   record_.gc_ns = 0;
   const TimePoint at = std::max(end.at, begin_);
   add_elsewhere(end);

@@ -40,6 +40,12 @@ struct StepEnd {
   TimePoint last_submission = {};  // of the training thread
 };
 
+// A part of a step, from one time to another.
+struct StepPiece {
+  Bar bar = Bar::kBetween;
+  TimePoint begin, end;
+};
+
 class StepAccount {
  public:
   static constexpr std::size_t kMostWaits = 16'384;  // of one step
@@ -52,6 +58,11 @@ class StepAccount {
   // Times, bars, skew, samples, hidden time and flags are those of the step.
   StepRecord end(const StepEnd& end, std::span<const StepMark> marks, const JobTimes::Taken& done);
 
+  // Whether the pieces of the steps that end from now on are kept, and those of the last one: they follow one another,
+  // and their sums are its bars.
+  void keep_pieces(bool keeps) { keeps_pieces_ = keeps; }
+  const std::vector<StepPiece>& pieces() const { return pieces_; }
+
   // This rank's skew by the rank that it waited for, over all steps. Rank -1: not known.
   const std::map<std::int32_t, Duration>& skew_by_rank() const { return skew_by_rank_; }
 
@@ -61,6 +72,7 @@ class StepAccount {
   class Late;
 
   void advance(TimePoint to);
+  void add_piece(Bar bar, TimePoint begin, TimePoint end);
   void take(const StepMark& mark);
   void open(MarkKind kind);
   void close(MarkKind kind);
@@ -78,7 +90,10 @@ class StepAccount {
   std::optional<MarkKind> last_;       // the kind of the last input, backward or optimizer that has ended
   Duration rest_{};                    // outside of all marks since then
   std::optional<TimePoint> collects_;  // a collection runs since then
-  std::size_t first_job_ = 0;          // of Taken::jobs that may overlap with the next wait
+  bool keeps_pieces_ = false;
+  std::vector<StepPiece> pieces_;  // of the step that ends, or has ended last
+  std::size_t first_rest_ = 0;     // of the pieces: those from here on are the rest, or parts of waits
+  std::size_t first_job_ = 0;      // of Taken::jobs that may overlap with the next wait
   std::map<std::int32_t, Duration> skew_by_rank_;
 };
 

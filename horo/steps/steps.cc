@@ -65,8 +65,11 @@ void Steps::end(StepEnd end, std::span<const StepMark> marks) noexcept {
       marks_.insert(marks_.end(), marks.begin(), marks.end());
       all = marks_;
     }
+    const bool is_drawn = timeline_ != nullptr && timeline_->is_on();
+    account_.keep_pieces(is_drawn);
     StepRecord record = account_.end(end, all, taken_);
     marks_.clear();
+    if (is_drawn) draw(record);
     use(record);
     keep(record);
   } catch (const std::bad_alloc&) {
@@ -80,6 +83,14 @@ void Steps::use(StepRecord& record) {
   record.run_queue_ns = difference(now.run_queue_ns, before_.run_queue_ns);
   record.switches = static_cast<std::int32_t>(difference(now.switches, before_.switches));
   before_ = now;
+}
+
+void Steps::draw(const StepRecord& record) {
+  TimelineStep step{record.begin, record.end, {}};
+  for (const StepPiece& piece : account_.pieces()) {
+    step.parts.push_back({kBarNames[index_of(piece.bar)], piece.bar > Bar::kBetween, piece.begin, piece.end});
+  }
+  timeline_->add(std::move(step));
 }
 
 void Steps::keep(const StepRecord& record) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "horo/base/mutex.h"
+#include "horo/base/timeline.h"
 #include "horo/steps/job_times.h"
 #include "horo/steps/step_account.h"
 #include "horo/steps/step_record.h"
@@ -36,16 +37,18 @@ class Steps {
   static constexpr std::size_t kKept = 1'024;      // steps, of 256 bytes
   static constexpr std::size_t kMostStreams = 64;  // with sums of their own
 
-  // written: is called with each record by the training thread, and may not block; may be empty. notice: see notice();
-  // any thread calls it; may be empty.
-  Steps(bool is_on, std::function<void(const StepRecord&)> written,
+  // written: is called with each record by the training thread, and may not block; may be empty. timeline: of the
+  // steps; null: none. It outlives this object. notice: see notice(); any thread calls it; may be empty.
+  Steps(bool is_on, std::function<void(const StepRecord&)> written, Timeline* timeline = nullptr,
         std::function<std::optional<TimePoint>()> notice = nullptr)
-      : jobs_(is_on), written_(std::move(written)), notice_(std::move(notice)) {}
+      : jobs_(is_on), written_(std::move(written)), timeline_(timeline), notice_(std::move(notice)) {}
 
   bool is_on() const { return jobs_.is_on(); }
   JobTimes& jobs() { return jobs_; }
   // Whether the calling thread is the one whose waits count.
   bool is_training_thread() const { return training_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+
+  bool has_training_thread() const { return training_.load(std::memory_order_relaxed) != std::thread::id(); }
 
   // ---- The training thread; calls of other threads have no effect.
 
@@ -77,9 +80,11 @@ class Steps {
   void begin_thread(TimePoint now) REQUIRES(mutex_);
   void use(StepRecord& record) REQUIRES(mutex_);
   void keep(const StepRecord& record) REQUIRES(mutex_);
+  void draw(const StepRecord& record) REQUIRES(mutex_);
 
   JobTimes jobs_;
   const std::function<void(const StepRecord&)> written_;
+  Timeline* const timeline_;
   const std::function<std::optional<TimePoint>()> notice_;
   std::atomic<std::thread::id> training_;  // relaxed: what belongs to it is read under the lock
   std::atomic<std::uint64_t> ended_{0};    // relaxed: as above

@@ -18,6 +18,7 @@ class Walk {
   void to(TimePoint until, Bar bar) {
     if (until <= now_) return;
     bars_[index_of(bar)] += until - now_;
+    late_.part(bar, now_, until);
     now_ = until;
   }
 

@@ -22,11 +22,13 @@ struct StepWait {
   bool has_ended = true;  // the works have; else the thread gave up, or will wait again
 };
 
-// Takes the time in which this rank waited for others, in pieces.
+// Takes the time in which this rank waited for others, and the parts of the wait, both in pieces.
 class SkewByRank {
  public:
   virtual ~SkewByRank() = default;
   virtual void add(std::int32_t rank, Duration skew) = 0;
+  // In their order, without a gap.
+  virtual void part(Bar /*bar*/, TimePoint /*begin*/, TimePoint /*end*/) {}
 };
 
 // Adds the wait to the bars from kSkew on. Their sum grows by exactly its length. jobs: by begin, also those of other

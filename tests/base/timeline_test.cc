@@ -98,6 +98,32 @@ TEST_F(TimelineTest, WaitsAndComputationSumUpToTheStep) {
   EXPECT_NEAR(named(events, "step 2").at(0)["args"]["wait_us"], 0, 0.01);
 }
 
+TEST_F(TimelineTest, AStepHasItsPartsAndAnEpochAMark) {
+  timeline_.start(path_, 1, 4);
+  const TimePoint at = Clock::now() + std::chrono::seconds(1);
+  timeline_.add_wait(at - microseconds(20), at - microseconds(10));
+  timeline_.add(TimelineStep{at,
+                             at + microseconds(100),
+                             {{"forward", false, at, at + microseconds(40)},
+                              {"skew", true, at + microseconds(40), at + microseconds(70)},
+                              {"forward", false, at + microseconds(70), at + microseconds(100)}}});
+  timeline_.begin_epoch(at + microseconds(90), 3, 0, 2);
+  timeline_.stop();
+  const Json events = written();
+  EXPECT_EQ(named(events, "before the first step").size(), 1u);
+  EXPECT_EQ(named(events, "wait").size(), 1u);
+  const Json step = named(events, "step 1").at(0);
+  EXPECT_NEAR(step["dur"], 100, 0.01);
+  EXPECT_NEAR(step["args"]["wait_us"], 30, 0.01);
+  EXPECT_NEAR(step["args"]["compute_us"], 70, 0.01);
+  EXPECT_NEAR(step["args"]["forward_us"], 70, 0.01);
+  EXPECT_NEAR(step["args"]["skew_us"], 30, 0.01);
+  EXPECT_EQ(named(events, "forward").size(), 2u);
+  EXPECT_NEAR(named(events, "skew").at(0)["dur"], 30, 0.01);
+  EXPECT_EQ(named(events, "epoch 3: rank 0 of 2").at(0)["ph"], "i");
+  EXPECT_FALSE(named(events, "horo_timeline").at(0)["args"]["clock"].get<std::string>().empty());
+}
+
 TEST_F(TimelineTest, OneIsWrittenAtATimeAndAnotherCanFollow) {
   EXPECT_FALSE(timeline_.is_on());
   timeline_.stop();

@@ -22,10 +22,13 @@ def test_a_script_of_numpy_has_its_waits_and_no_more(run_program, tmp_path, mode
 def test_the_bars_of_an_elastic_job_add_up_across_its_epochs(root, tmp_path):
     program = str(root / "tests/python/programs/elastic_training.py")
     command = [executable("horo"), "run", "-n", "4", "--min-np", "1", sys.executable, program]
-    env = {"HORO_STEPS": str(tmp_path / "steps.jsonl")}
+    (tmp_path / "drawn").mkdir()
+    env = {"HORO_STEPS": str(tmp_path / "steps.jsonl"), "HORO_TIMELINE": str(tmp_path / "drawn/trace.json")}
     subprocess.run(command, env=environment(env), timeout=120, capture_output=True)
-    files = sorted(tmp_path.iterdir())
+    files = sorted(tmp_path.glob("*.jsonl"))
     assert len(files) == 4
+    drawn = [path.read_text() for path in (tmp_path / "drawn").iterdir()]
+    assert any('"name":"epoch 1: rank ' in text and '"membership_us":' in text for text in drawn)
     epochs = set()
     for file in files:
         steps = [json.loads(line) for line in file.read_text().splitlines() if line.endswith("}")]

@@ -1,6 +1,7 @@
 """Timelines of digits on four ranks: files that trace viewers read, whose spans nest and sum up to the step."""
 
 import json
+import socket
 
 import pytest
 import ranks
@@ -96,21 +97,35 @@ def test_merge_joins_all_ranks_and_names_the_last_one(folder):
     assert shown.returncode == 0 and len(shown.stdout.splitlines()) == 1 + RANKS
 
 
-def test_merge_aligns_the_clocks_of_hosts(folder):
+def moved(folder, host, clock):
+    """The file of rank 1 with times of another clock, which is ahead by 5 s."""
     other = folder / "of_another_host.json"
     lines = files(folder)[1].read_text().splitlines()
     events = [json.loads(line.rstrip(",")) for line in lines[1:-1]]
     for event in events:
         if event["name"] == "horo_timeline":
-            event["args"]["host"] = "another"
+            event["args"]["host"] = host
+            event["args"]["clock"] = clock
         if "ts" in event:
             event["ts"] += 5e6
         for time in ("ready", "released"):
             if time in event.get("args", {}):
                 event["args"][time] += 5e6
     other.write_text("[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n")
-    ended = horo("timeline", "merge", files(folder)[0], other, "-o", folder / "aligned.json", "--json")
-    assert json.loads(ended.stdout)[1]["clock_shift_us"] == pytest.approx(-5e6, abs=2e4)
+    return other
+
+
+def test_merge_aligns_clocks_and_states_a_bound_that_holds(folder):
+    merged = ["-o", folder / "aligned.json"]
+    for host in ("another", socket.gethostname()):  # equal names are not one clock
+        other = moved(folder, host, "another clock")
+        ended = horo("timeline", "merge", files(folder)[0], other, files(folder)[2], *merged, "--json")
+        first, one, same = json.loads(ended.stdout)
+        assert 0 < one["clock_bound_us"] < 1e6
+        assert abs(one["clock_shift_us"] + 5e6) <= one["clock_bound_us"]
+        assert first["clock_shift_us"] == same["clock_shift_us"] == same["clock_bound_us"] == 0
+    shown = horo("timeline", "merge", files(folder)[0], other, *merged).stdout
+    assert f"  clock of rank 1 (host {socket.gethostname()}): " in shown and " s ahead of that of rank 0, +- " in shown
 
 
 def test_merge_reads_the_file_of_a_killed_rank(folder):

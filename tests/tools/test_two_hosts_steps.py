@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from launching import DEADLINE_S, ROOT
+from launching import DEADLINE_S, ROOT, horo
 
 sys.path.insert(0, str(ROOT / "tools"))
 
@@ -78,3 +78,13 @@ def test_the_summary_of_the_first_host_has_all_ranks_and_the_verdict(job):
     summary, _, _ = job
     assert re.search(r"^ *0 .*\n *1 ", summary, re.M), summary
     assert "rank 1" in summary.splitlines()[-1], summary
+
+
+def test_merge_finds_the_clock_that_is_ahead_within_its_bound(job):
+    _, _, folder = job
+    files = [folder / "trace.json", folder / "trace.rank1.json"]
+    done = horo("timeline", "merge", *files, "-o", folder / "all.json", "--json")
+    assert done.returncode == 0, done.stderr
+    other = json.loads(done.stdout)[1]
+    assert other["clock_bound_us"] < ROUND_TRIP_MS * 1e3
+    assert abs(other["clock_shift_us"] + AHEAD_S * 1e6) <= other["clock_bound_us"]

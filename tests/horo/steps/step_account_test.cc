@@ -213,6 +213,21 @@ Duration most_skew(const std::vector<StepWait>& waits, const std::vector<JobTime
   return most;
 }
 
+// The pieces of a step are its bars, one behind the other.
+void expect_pieces_of(const StepRecord& step, const std::vector<StepPiece>& pieces) {
+  Bars sums{};
+  TimePoint at = step.begin;
+  for (const StepPiece& piece : pieces) {
+    ASSERT_EQ(piece.begin, at);
+    ASSERT_LT(piece.begin, piece.end);
+    ASSERT_LT(index_of(piece.bar), kBars);
+    sums[index_of(piece.bar)] += piece.end - piece.begin;
+    at = piece.end;
+  }
+  ASSERT_EQ(at, step.end);
+  ASSERT_EQ(sums, step.bars);
+}
+
 TEST(StepAccountProperty, TheBarsOfAnyStepAddUpAndNoneIsNegative) {
   RandomStep random(39);
   StepAccount account;
@@ -229,7 +244,10 @@ TEST(StepAccountProperty, TheBarsOfAnyStepAddUpAndNoneIsNegative) {
     end.is_in_forward = random.below(2) == 0;
     end.waits_elsewhere = random.below(4) == 0;
     end.last_submission = random.time();
+    account.keep_pieces(i % 2 == 0);
     const StepRecord step = account.end(end, random.marks(), done);
+    if (i % 2 == 0) expect_pieces_of(step, account.pieces());
+    ASSERT_TRUE(i % 2 == 0 || account.pieces().empty());
     ASSERT_EQ(step.begin, begin);
     ASSERT_EQ(step.end, end.at);
     ASSERT_EQ(sum_of(step.bars), step.end - step.begin);

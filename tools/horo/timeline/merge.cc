@@ -1,6 +1,7 @@
 #include "tools/horo/timeline/merge.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <iomanip>
 #include <map>
@@ -10,7 +11,10 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "controller/texts.h"
+#include "elastic/texts.h"
 #include "horo/base/say.h"
+#include "tools/horo/timeline/clock_offset.h"
 
 namespace horo::tools {
 namespace {
@@ -21,9 +25,11 @@ using JobId = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // epoch, p
 // The timeline of a rank. Times are microseconds.
 struct RankFile {
   std::string path, host;
+  std::string clock;  // equal for files of one clock
   int rank = -1, size = 0;
   double unix_minus_monotonic = 0;
-  double shift = 0;  // to the clock of the first file
+  double shift = 0;                   // to the clock of the first file
+  std::optional<double> bound = 0.0;  // of the error of the shift; nothing: not known
   std::vector<Json> events;
   std::map<JobId, std::size_t> jobs;  // index of their event
 };
@@ -59,6 +65,8 @@ RankFile read(const std::string& path) {
       file.rank = args.value("rank", -1);
       file.size = args.value("size", 0);
       file.host = args.value("host", "");
+      file.clock = args.value("clock", "");
+      if (file.clock.empty()) file.clock = "of host " + file.host;  // of an earlier version
       file.unix_minus_monotonic = args.value("unix_minus_monotonic_us", 0.0);
     }
     if (const auto job = job_of(event)) file.jobs[*job] = file.events.size();
@@ -95,8 +103,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// All ranks end a collective at about the same time, so the median difference of these ends is that of the clocks.
-double shift_between(const RankFile& first, const RankFile& other) {
+// All ranks end a collective at about the same time.
+double median_shift(const RankFile& first, const RankFile& other) {
   std::vector<double> differences;
   for (const auto& [job, event] : other.jobs) {
     const auto found = first.jobs.find(job);
@@ -106,22 +114,37 @@ double shift_between(const RankFile& first, const RankFile& other) {
   return median(std::move(differences));
 }
 
+using MomentsOf = std::map<JobId, CollectiveTimes>;
+
+void add_moments(const RankFile& file, MomentsOf& moments) {
+  for (const auto& [job, event] : file.jobs) {
+    const Json& args = file.events[event]["args"];
+    if (args.value("tensors", 0) == 0) continue;  // the others did not wait for this rank
+    moments[job].add(args["ready"].get<double>(), args["released"].get<double>());
+  }
+}
+
 void shift(Json& event, double by) {
   if (event.contains("ts")) event["ts"] = event["ts"].get<double>() + by;
   if (!job_of(event)) return;
   for (const char* time : {"ready", "released"}) event["args"][time] = event["args"][time].get<double>() + by;
 }
 
-// The ranks of a host share its clock.
+// Equal names of hosts are no evidence of one clock.
 void align(std::vector<RankFile>& files) {
-  std::map<std::string, double> shifts{{files.front().host, 0.0}};
+  std::map<std::string, MomentsOf> moments;
+  for (const RankFile& file : files) add_moments(file, moments[file.clock]);
+  const std::string own = files.front().clock;
   for (RankFile& file : files) {
-    const auto known = shifts.find(file.host);
-    file.shift = known != shifts.end() ? known->second : shift_between(files.front(), file);
-    shifts[file.host] = file.shift;
-  }
-  for (RankFile& file : files) {
-    if (file.shift == 0.0) continue;
+    if (file.clock == own) continue;
+    ClockOffset offset;
+    for (const auto& [job, other] : moments[file.clock]) {
+      const auto first = moments[own].find(job);
+      if (first != moments[own].end()) offset.add(first->second, other);
+    }
+    const auto found = offset.found();
+    file.shift = found ? -found->offset : median_shift(files.front(), file);
+    file.bound = found ? std::optional(found->bound) : std::nullopt;
     for (Json& event : file.events) shift(event, file.shift);
   }
 }
@@ -196,6 +219,23 @@ double mean(double sum, std::int64_t count) {
   return count > 0 ? sum / static_cast<double>(count) : 0.0;
 }
 
+// A line for each clock but the first.
+void show_clocks(const std::vector<RankFile>& files, std::ostream& out) {
+  std::map<std::string, std::vector<int>> ranks;
+  for (const RankFile& file : files) ranks[file.clock].push_back(file.rank);
+  for (const RankFile& file : files) {
+    if (file.clock == files.front().clock || ranks[file.clock].front() != file.rank) continue;
+    out << "  clock of " << ranks_text(ranks[file.clock]) << " (host " << printable(file.host) << "): " << std::fixed
+        << std::setprecision(6) << std::abs(file.shift) / 1e6 << " s " << (file.shift > 0 ? "behind" : "ahead of")
+        << " that of rank " << files.front().rank;
+    if (file.bound) {
+      out << ", +- " << std::setprecision(3) << *file.bound / 1e3 << " ms\n";
+    } else {
+      out << ", by the ends of collectives: no one difference fits all of them\n";
+    }
+  }
+}
+
 void show(const std::vector<RankFile>& files, const std::vector<Summary>& all, std::ostream& out) {
   out << "  rank  steps  step [ms]   wait  last rank of  by [ms]\n" << std::fixed;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -205,6 +245,7 @@ void show(const std::vector<RankFile>& files, const std::vector<Summary>& all, s
         << mean(one.step, one.steps) / 1e3 << std::setw(6) << std::setprecision(1) << wait << "%" << std::setw(14)
         << one.late.size() << std::setw(9) << std::setprecision(3) << median(one.late) / 1e3 << "\n";
   }
+  show_clocks(files, out);
 }
 
 void show_json(const std::vector<RankFile>& files, const std::vector<Summary>& all, std::ostream& out) {
@@ -217,7 +258,8 @@ void show_json(const std::vector<RankFile>& files, const std::vector<Summary>& a
                      {"wait_us", mean(all[i].wait, all[i].steps)},
                      {"last", all[i].late.size()},
                      {"late_us", median(all[i].late)},
-                     {"clock_shift_us", files[i].shift}});
+                     {"clock_shift_us", files[i].shift},
+                     {"clock_bound_us", files[i].bound ? Json(*files[i].bound) : Json(nullptr)}});
   }
   out << ranks.dump(2) << "\n";
 }
