@@ -8,6 +8,7 @@
 #ifndef HORO_C_H
 #define HORO_C_H
 
+#include "horo_c/checkpoint.h"
 #include "horo_c/custom.h"
 #include "horo_c/grow.h"
 #include "horo_c/memory.h"

@@ -18,6 +18,7 @@ PRODUCT = RING | {
     "horo/lane",
     "horo/engine",
     "horo/state",
+    "horo/checkpoint",
     "bindings/c",
 }
 LAUNCHER = {"tools/horo/machine", "tools/horo/run"}
@@ -74,6 +75,7 @@ ROOMS = {
         DOOR,
     },
     "horo/state": {"horo", "ring/os"},
+    "horo/checkpoint": {"horo", "ring/os"},
     "bindings/c": {"bindings/c/horo_c"},
     "bindings/c/horo_c": set(),
     "tools/horo/machine": PRODUCT,
@@ -93,9 +95,10 @@ ROOMS = {
 # These are used outside of the project, so they include one another by the path from their own folder.
 PUBLIC_C = ("bindings/c/horo_c.h", "bindings/c/horo_c/")
 CLOSED_TO_BASE = {"bindings/c", "bindings/c/horo_c"}
+CHECKPOINTS = {"horo/checkpoint/catalog.h", "horo/checkpoint/load.h", "horo/checkpoint/save.h"}
 # Single headers that a room may include from a room closed to it otherwise.
 DOORS = {
-    "bindings/c": {"horo/horo.h", "horo/state/transfer.h"},
+    "bindings/c": {"horo/horo.h", "horo/state/transfer.h", *CHECKPOINTS},
     "horo/tensors": {"horo/topology.h"},
     "horo/lane": {"horo/topology.h"},
     "horo/engine": {"horo/topology.h"},
@@ -113,6 +116,7 @@ HEAVY_HEADERS = [
     (r"ev(\+\+)?\.h", r"(tools/horo|bench/against)/.*", 400),
     (r"mpi\.h", r"ring/mpi/mpi_plugin\.cc|bench/peers/mpi\.cc", 2),
     (r"nlohmann/", r"((tools/horo|tests|bench)/.*|ring/schedule/schedule_json\.cc)", 400),
+    (r"nlohmann/", r"horo/checkpoint/(index_json|safetensors)\.cc", 2),
     (r"(grpc|grpcpp|google/protobuf)/", r"elastic/service/.*", 400),
     (r"grpc/grpc.h", r"tests/elastic/service/.*", 1),
 ]

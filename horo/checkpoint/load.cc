@@ -1,0 +1,295 @@
+#include "horo/checkpoint/load.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <stdexcept>
+
+#include "horo/base/hash.h"
+#include "horo/base/say.h"
+#include "horo/base/wire.h"
+#include "horo/checkpoint/rows.h"
+
+namespace horo::checkpoint {
+namespace {
+
+constexpr std::uint32_t kMaxErrorText = 1 << 20;
+constexpr std::size_t kMostGivers = 8;    // of a round
+constexpr std::size_t kTrailerBytes = 8;  // behind the block of a rank: whether it could read it
+
+// A piece of a tensor that this rank wants, in bytes.
+struct WantedPiece {
+  const CheckpointTensor* tensor = nullptr;
+  std::uint64_t offset = 0;  // in the part
+  std::uint64_t bytes = 0;
+  std::uint64_t begin = 0;  // in the tensor
+  std::uint64_t row_bytes = 0;
+};
+
+std::string fault_of_want(const Checkpoint& checkpoint, const CheckpointTensor& tensor) {
+  const SavedTensor* saved = checkpoint.find(tensor.name);
+  if (saved == nullptr) return say(checkpoint.path(), " has no tensor ", tensor.name);
+  if (saved->dtype != tensor.dtype || saved->shape != tensor.shape) {
+    return say(tensor.name, " is ", form_of(saved->dtype, saved->shape), " in ", checkpoint.path(), ", and ",
+               form_of(tensor.dtype, tensor.shape), " here");
+  }
+  const bool has_bytes = row_bytes_of(tensor.dtype, tensor.shape) > 0 && rows_of(tensor.shape) > 0;
+  const bool wants_rows = tensor.kind != TensorKind::kSharded || !tensor.ranges.empty();
+  if (has_bytes && wants_rows && tensor.data == nullptr) return say("the data of ", tensor.name, " is a null pointer");
+  return "";
+}
+
+// Puts the bytes of blocks where the caller wants them.
+class Delivery {
+ public:
+  Delivery(const Checkpoint& checkpoint, const std::vector<CheckpointTensor>& tensors)
+      : by_part_(checkpoint.index().parts.size()) {
+    for (const CheckpointTensor& tensor : tensors) {
+      if (tensor.alias_of >= 0) continue;
+      const std::uint64_t row_bytes = row_bytes_of(tensor.dtype, tensor.shape);
+      for (const SavedPiece& piece : checkpoint.find(tensor.name)->pieces) {
+        if (piece.bytes == 0) continue;
+        by_part_[piece.part].push_back(
+            {&tensor, piece.offset, piece.bytes, static_cast<std::uint64_t>(piece.row) * row_bytes, row_bytes});
+      }
+    }
+    for (auto& pieces : by_part_) std::ranges::sort(pieces, {}, &WantedPiece::offset);
+  }
+
+  // The blocks that have bytes of the tensors, in order.
+  std::vector<BlockPlace> blocks() const {
+    std::vector<BlockPlace> places;
+    for (std::size_t part = 0; part < by_part_.size(); ++part) {
+      for (const WantedPiece& piece : by_part_[part]) {
+        for (std::uint64_t block = piece.offset / kBlockBytes; block * kBlockBytes < piece.offset + piece.bytes;
+             ++block) {
+          const BlockPlace place{static_cast<std::uint32_t>(part), static_cast<std::uint32_t>(block)};
+          if (places.empty() || places.back() != place) places.push_back(place);
+        }
+      }
+    }
+    return places;
+  }
+
+  void deliver(BlockPlace place, std::span<const std::byte> bytes) const {
+    const std::uint64_t begin = place.block * kBlockBytes, end = begin + bytes.size();
+    const std::vector<WantedPiece>& pieces = by_part_[place.part];
+    auto piece = std::ranges::partition_point(
+        pieces, [begin](const WantedPiece& one) { return one.offset + one.bytes <= begin; });
+    for (; piece != pieces.end() && piece->offset < end; ++piece) {
+      const std::uint64_t from = std::max(begin, piece->offset), to = std::min(end, piece->offset + piece->bytes);
+      put(*piece, piece->begin + from - piece->offset, bytes.subspan(from - begin, to - from));
+    }
+  }
+
+ private:
+  // Bytes of the tensor from `at` on.
+  static void put(const WantedPiece& piece, std::uint64_t at, std::span<const std::byte> bytes) {
+    const CheckpointTensor& tensor = *piece.tensor;
+    if (tensor.kind != TensorKind::kSharded) {
+      std::memcpy(tensor.data + at, bytes.data(), bytes.size());
+      return;
+    }
+    std::uint64_t packed = 0;  // bytes of the ranges before
+    for (const RowRange& range : tensor.ranges) {
+      const std::uint64_t start = static_cast<std::uint64_t>(range.start) * piece.row_bytes;
+      const std::uint64_t stop = static_cast<std::uint64_t>(range.stop) * piece.row_bytes;
+      const std::uint64_t from = std::max(at, start), to = std::min(at + bytes.size(), stop);
+      if (from < to) std::memcpy(tensor.data + packed + from - start, bytes.data() + from - at, to - from);
+      packed += stop - start;
+    }
+  }
+
+  std::vector<std::vector<WantedPiece>> by_part_;
+};
+
+// The first text that is not empty fails on all ranks.
+void raise_first(Session* session, const char* what, const std::string& mine, std::size_t ranks) {
+  ByteWriter out;
+  out.text(mine);
+  const std::vector<ByteRow> rows = gather_rows(session, what, out.take());
+  if (rows.size() != ranks) throw std::runtime_error("the ranks have changed while a checkpoint was read");
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::string text = ByteReader(rows[rank]).text(kMaxErrorText);
+    if (!text.empty()) throw std::runtime_error(ranks == 1 ? text : say("rank ", rank, ": ", text));
+  }
+}
+
+class Loading {
+ public:
+  Loading(Checkpoint& checkpoint, Session* session, const std::vector<CheckpointTensor>& tensors)
+      : checkpoint_(checkpoint), session_(session), tensors_(tensors) {}
+
+  void run(bool verifies_first) {
+    agree();
+    const Delivery delivery(checkpoint_, tensors_);
+    blocks_ = delivery.blocks();
+    if (verifies_first) verify();
+    if (ranks_ == 1) {
+      deliver_alone(delivery);
+    } else {
+      deliver_in_rounds(delivery);
+    }
+  }
+
+ private:
+  std::string own_fault() const {
+    const std::string fault = fault_of(tensors_);
+    if (!fault.empty()) return fault;
+    for (const CheckpointTensor& tensor : tensors_) {
+      const std::string lack = tensor.alias_of < 0 ? fault_of_want(checkpoint_, tensor) : "";
+      if (!lack.empty()) return lack;
+    }
+    return "";
+  }
+
+  void agree() {
+    ByteWriter out;
+    out.u32(member_of(session_));
+    out.u64(hash_bytes(std::as_bytes(std::span(checkpoint_.index_text()))));
+    out.text(own_fault());
+    out.raw(table_of(tensors_));
+    const std::vector<ByteRow> rows = gather_rows(session_, "load", out.take());
+    ranks_ = rows.size();
+    std::uint64_t first_hash = 0;
+    std::vector<std::byte> first_table;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      ByteReader in(rows[rank]);
+      if (in.u32() == member_of(session_)) rank_ = rank;
+      const std::uint64_t hash = in.u64();
+      const std::string fault = in.text(kMaxErrorText);
+      const auto rest = in.raw(in.left());
+      const std::vector<std::byte> table(rest.begin(), rest.end());
+      if (!fault.empty()) throw std::invalid_argument(ranks_ == 1 ? fault : say("rank ", rank, ": ", fault));
+      if (rank == 0) {
+        first_hash = hash;
+        first_table = table;
+      }
+      if (hash != first_hash)
+        throw std::runtime_error(say("rank ", rank, " reads another checkpoint than rank 0: ", checkpoint_.path()));
+      if (table != first_table) {
+        throw std::invalid_argument(
+            say("rank 0 and rank ", rank, " load different tensors: ", difference_between(first_table, table)));
+      }
+    }
+  }
+
+  // The block of this rank that comes after the i-th one of all; null: none.
+  const BlockPlace* after(std::size_t i) const { return i + ranks_ < blocks_.size() ? &blocks_[i + ranks_] : nullptr; }
+
+  void verify() {
+    std::string failure;
+    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
+    try {
+      for (std::size_t i = rank_; i < blocks_.size(); i += ranks_)
+        checkpoint_.read(blocks_[i], {buffer.get(), checkpoint_.bytes_of(blocks_[i])}, after(i));
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    raise_first(session_, "verify", failure, ranks_);
+  }
+
+  void deliver_alone(const Delivery& delivery) {
+    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const std::span bytes(buffer.get(), checkpoint_.bytes_of(blocks_[i]));
+      checkpoint_.read(blocks_[i], bytes, after(i));
+      delivery.deliver(blocks_[i], bytes);
+    }
+  }
+
+  // In a round the next few blocks go from the ranks that have read them to all. While they travel, each rank reads its
+  // next block.
+  void deliver_in_rounds(const Delivery& delivery) {
+    const std::size_t givers = std::min(ranks_, kMostGivers);
+    std::array<std::unique_ptr<std::byte[]>, 2> own;
+    for (auto& buffer : own) buffer = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes + kTrailerBytes);
+    const auto all = std::make_unique_for_overwrite<std::byte[]>(givers * kBlockBytes + ranks_ * kTrailerBytes);
+    std::string failure;
+    std::size_t current = 0;
+    read_own(0, givers, own[current].get(), failure);
+    for (std::size_t first = 0; first < blocks_.size(); first += givers) {
+      const auto work = give(first, givers, own[current].get(), all.get());
+      current = 1 - current;
+      if (first + givers < blocks_.size()) read_own(first + givers, givers, own[current].get(), failure);
+      session_->wait(std::span(&work, 1), TimePoint::max());
+      work->outcome();
+      take_round(delivery, first, givers, all.get(), failure);
+    }
+  }
+
+  // The block that this rank gives in the round of these blocks; blocks_.size(): none.
+  std::size_t own_block(std::size_t first, std::size_t givers, std::size_t rank) const {
+    const std::size_t i = first + (rank + ranks_ - first % ranks_) % ranks_;
+    return i < std::min(first + givers, blocks_.size()) ? i : blocks_.size();
+  }
+  std::size_t given_bytes(std::size_t first, std::size_t givers, std::size_t rank) const {
+    const std::size_t i = own_block(first, givers, rank);
+    return kTrailerBytes + (i < blocks_.size() ? checkpoint_.bytes_of(blocks_[i]) : 0);
+  }
+
+  void read_own(std::size_t first, std::size_t givers, std::byte* to, std::string& failure) {
+    const std::size_t i = own_block(first, givers, rank_);
+    std::size_t bytes = 0;
+    if (i < blocks_.size()) {
+      bytes = checkpoint_.bytes_of(blocks_[i]);
+      try {
+        if (failure.empty()) checkpoint_.read(blocks_[i], {to, bytes}, after(i));
+      } catch (const std::exception& error) {
+        failure = error.what();
+      }
+    }
+    std::memset(to + bytes, failure.empty() ? 0 : 1, kTrailerBytes);
+  }
+
+  std::shared_ptr<Work> give(std::size_t first, std::size_t givers, const std::byte* from, std::byte* to) {
+    TensorSpec spec;
+    spec.kind = CollectiveKind::kAllGather;
+    spec.dtype = DType::kUint8;
+    spec.name = "horo.checkpoint blocks";
+    spec.once = true;
+    spec.counts_known = true;
+    for (std::size_t rank = 0; rank < ranks_; ++rank)
+      spec.splits.push_back(static_cast<std::int64_t>(given_bytes(first, givers, rank)));
+    spec.shape = {spec.splits[rank_]};
+    Submission submission;
+    submission.in = from;
+    submission.out = to;
+    submission.out_bytes = static_cast<std::size_t>(std::accumulate(spec.splits.begin(), spec.splits.end(), 0LL));
+    return session_->submit(spec, submission);
+  }
+
+  void take_round(const Delivery& delivery, std::size_t first, std::size_t givers, const std::byte* all,
+                  const std::string& failure) {
+    bool has_failed = false;
+    const std::byte* at = all;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      at += given_bytes(first, givers, rank);
+      has_failed = has_failed || at[-1] != std::byte{0};
+    }
+    if (has_failed) raise_first(session_, "failure", failure, ranks_);
+    at = all;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      const std::size_t i = own_block(first, givers, rank), bytes = given_bytes(first, givers, rank);
+      if (i < blocks_.size()) delivery.deliver(blocks_[i], {at, bytes - kTrailerBytes});
+      at += bytes;
+    }
+  }
+
+  Checkpoint& checkpoint_;
+  Session* const session_;
+  const std::vector<CheckpointTensor>& tensors_;
+  std::vector<BlockPlace> blocks_;
+  std::size_t rank_ = 0;
+  std::size_t ranks_ = 1;
+};
+
+}  // namespace
+
+void load(Checkpoint& checkpoint, Session* session, const std::vector<CheckpointTensor>& tensors, bool verifies_first) {
+  Loading(checkpoint, session, tensors).run(verifies_first);
+}
+
+}  // namespace horo::checkpoint

@@ -1,0 +1,21 @@
+// Loads: the ranks of a job read a checkpoint together.
+#pragma once
+
+#include <vector>
+
+#include "horo/checkpoint/deal.h"
+#include "horo/checkpoint/reader.h"
+#include "horo/session.h"
+
+namespace horo::checkpoint {
+
+// Writes rows of the checkpoint to CheckpointTensor::data. Collective of the world: all ranks open the same checkpoint,
+// and ask for the same tensors; their ranges may differ. session: null: this process alone. Each rank reads a part of
+// the blocks and gives them to the others, so the disk is read once. A block is verified before a byte of it is used;
+// verifies_first: all of them before the first byte is written. An alias gets no bytes of its own. Blocks. Throws, the
+// same on all ranks: std::invalid_argument (the checkpoint has no such tensor; nothing was written), std::runtime_error
+// (a file is damaged or cannot be read); PeerLost; ShutDown.
+void load(Checkpoint& checkpoint, Session* session, const std::vector<CheckpointTensor>& tensors,
+          bool verifies_first = true);
+
+}  // namespace horo::checkpoint

@@ -1,0 +1,152 @@
+#include "horo/checkpoint/reader.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+
+#include "horo/base/crc32c.h"
+#include "horo/base/say.h"
+#include "horo/checkpoint/safetensors.h"
+
+namespace horo::checkpoint {
+namespace {
+
+Fd open_part(const OpenFolder& folder, const SavedPart& part) {
+  const std::string path = folder.path_of(part.file);
+  Fd fd = open_file(folder, part.file);
+  if (!fd.is_open()) throw std::runtime_error(path + " is missing");
+  const std::uint64_t bytes = size_of_file(fd, path);
+  if (bytes != part.bytes) {
+    throw std::runtime_error(say(path, " has ", bytes, " bytes, and by the index ", part.bytes, ": it is damaged"));
+  }
+  return fd;
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const std::string& path) : folder_(open_folder(path, true)) {
+  open_index();
+}
+
+Checkpoint::Checkpoint(const OpenFolder& parent, const std::string& name) : folder_(open_folder_in(parent, name)) {
+  open_index();
+}
+
+void Checkpoint::open_index() {
+  const std::string path = folder_.path_of(kIndexFile);
+  const Fd fd = open_file(folder_, kIndexFile);
+  if (!fd.is_open()) throw std::runtime_error(path + " is missing: the folder is no checkpoint of horo");
+  text_ = text_in_file(fd, path, kMaxIndexBytes);
+  try {
+    index_ = index_in(text_);
+  } catch (const std::exception& error) {
+    throw std::runtime_error(path + ": " + error.what());
+  }
+  for (const SavedPart& part : index_.parts) header_of_part(part, open_part(folder_, part));
+}
+
+std::string Checkpoint::header_of_part(const SavedPart& part, const Fd& fd) const {
+  const std::string path = folder_.path_of(part.file);
+  std::string header(part.header_bytes, '\0');
+  read_all(fd, std::as_writable_bytes(std::span(header)), 0, path);
+  if (crc32c(std::as_bytes(std::span(header))) != part.header_crc)
+    throw std::runtime_error(path + ": the checksum of its header is wrong: it is damaged");
+  return header;
+}
+
+void Checkpoint::check_header(std::size_t place) const {
+  const SavedPart& part = index_.parts[place];
+  const std::string path = folder_.path_of(part.file);
+  const std::string header = header_of_part(part, open_part(folder_, part));
+  try {
+    if (header_bytes_in(header.substr(0, 8), part.bytes) != part.header_bytes)
+      throw std::runtime_error("the size of its header is another one than in the index");
+    const std::vector<HeaderEntry> entries = entries_in(header, part.bytes);
+    std::size_t pieces = 0;
+    for (const SavedTensor& tensor : index_.tensors) {
+      for (const SavedPiece& piece : tensor.pieces) {
+        if (piece.part != place) continue;
+        ++pieces;
+        const auto entry = std::ranges::find(entries, tensor.name, &HeaderEntry::name);
+        if (entry == entries.end() || entry->offset != piece.offset || entry->bytes != piece.bytes)
+          throw std::runtime_error(say("its header and the index differ in ", tensor.name));
+      }
+    }
+    if (pieces != entries.size()) throw std::runtime_error("its header has other tensors than the index");
+  } catch (const std::exception& error) {
+    throw std::runtime_error(path + ": " + error.what());
+  }
+}
+
+std::uint64_t Checkpoint::bytes() const {
+  std::uint64_t bytes = 0;
+  for (const SavedPart& part : index_.parts) bytes += part.bytes;
+  return bytes;
+}
+
+const SavedTensor* Checkpoint::find(const std::string& name) const {
+  const auto found = std::ranges::find(index_.tensors, name, &SavedTensor::name);
+  if (found == index_.tensors.end()) return nullptr;
+  return found->alias_of.empty() ? &*found : find(found->alias_of);
+}
+
+std::vector<BlockPlace> Checkpoint::blocks() const {
+  std::vector<BlockPlace> places;
+  for (std::size_t part = 0; part < index_.parts.size(); ++part) {
+    for (std::size_t block = 0; block < index_.parts[part].block_crcs.size(); ++block)
+      places.push_back({static_cast<std::uint32_t>(part), static_cast<std::uint32_t>(block)});
+  }
+  return places;
+}
+
+const Fd& Checkpoint::part_file(std::uint32_t part) {
+  if (file_part_ != part) {
+    file_ = open_part(folder_, index_.parts[part]);
+    file_part_ = part;
+    ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  }
+  return file_;
+}
+
+void Checkpoint::read(BlockPlace place, std::span<std::byte> to, const BlockPlace* next) {
+  const SavedPart& part = index_.parts[place.part];
+  const Fd& fd = part_file(place.part);
+  const auto offset_of = [&](std::uint32_t block) { return part.header_bytes + block * kBlockBytes; };
+  if (next != nullptr && next->part == place.part) {  // the disk reads it while this one is verified and used
+    ::posix_fadvise(fd.get(), static_cast<off_t>(offset_of(next->block)), static_cast<off_t>(bytes_of(*next)),
+                    POSIX_FADV_WILLNEED);
+  }
+  read_all(fd, to, offset_of(place.block), folder_.path_of(part.file));
+  if (crc32c(to) != part.block_crcs[place.block]) throw std::runtime_error(damage(place));
+}
+
+std::string Checkpoint::damage(BlockPlace place) const {
+  const std::uint64_t begin = place.block * kBlockBytes, end = begin + bytes_of(place);
+  std::string names;
+  for (const SavedTensor& tensor : index_.tensors) {
+    for (const SavedPiece& piece : tensor.pieces) {
+      if (piece.part != place.part || piece.offset >= end || piece.offset + piece.bytes <= begin) continue;
+      if (names.size() > 200)
+        return say(folder_.path_of(index_.parts[place.part].file), ": block ", place.block,
+                   " is damaged: its checksum is wrong. It has bytes of ", names, ", ...");
+      names += (names.empty() ? "" : ", ") + tensor.name;
+    }
+  }
+  return say(folder_.path_of(index_.parts[place.part].file), ": block ", place.block,
+             " is damaged: its checksum is wrong. It has bytes of ", names);
+}
+
+void verify(Checkpoint& checkpoint, const std::function<void(std::uint64_t bytes)>& progress) {
+  for (std::size_t part = 0; part < checkpoint.index().parts.size(); ++part) checkpoint.check_header(part);
+  const std::vector<BlockPlace> blocks = checkpoint.blocks();
+  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const std::uint64_t bytes = checkpoint.bytes_of(blocks[i]);
+    checkpoint.read(blocks[i], {buffer.get(), bytes}, i + 1 < blocks.size() ? &blocks[i + 1] : nullptr);
+    if (progress) progress(bytes);
+  }
+}
+
+}  // namespace horo::checkpoint

@@ -1,0 +1,60 @@
+// Reads a checkpoint. The caller gets the bytes of a block only if its checksum is right.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "horo/checkpoint/files.h"
+#include "horo/checkpoint/index.h"
+
+namespace horo::checkpoint {
+
+struct BlockPlace {
+  std::uint32_t part = 0;
+  std::uint32_t block = 0;  // in the part
+  bool operator==(const BlockPlace&) const = default;
+};
+
+class Checkpoint {
+ public:
+  // Reads the index and the headers of all parts, and checks them. Throws std::runtime_error: a sentence that names the
+  // file. Links are followed in the path alone, not inside.
+  explicit Checkpoint(const std::string& path);
+  Checkpoint(const OpenFolder& parent, const std::string& name);
+
+  const CheckpointIndex& index() const { return index_; }
+  const std::string& index_text() const { return text_; }
+  const std::string& path() const { return folder_.path; }
+  std::uint64_t bytes() const;                             // of all parts
+  const SavedTensor* find(const std::string& name) const;  // null: there is none; an alias is found as its tensor
+
+  std::uint64_t bytes_of(BlockPlace place) const { return index_.parts[place.part].block_bytes(place.block); }
+  std::vector<BlockPlace> blocks() const;
+  // Reads the block into `to`, which has its size, and verifies it. `next`: the block that is read after it, or null.
+  // One thread at a time.
+  void read(BlockPlace place, std::span<std::byte> to, const BlockPlace* next = nullptr);
+  // The header of a part is that of its pieces. Throws as the constructor.
+  void check_header(std::size_t part) const;
+
+ private:
+  void open_index();
+  std::string header_of_part(const SavedPart& part, const Fd& fd) const;
+  const Fd& part_file(std::uint32_t part);
+  std::string damage(BlockPlace place) const;
+
+  OpenFolder folder_;
+  std::string text_;
+  CheckpointIndex index_;
+  Fd file_;  // of the part that was read last
+  std::uint32_t file_part_ = UINT32_MAX;
+};
+
+// Reads and verifies everything: headers and blocks. Throws as these. After each block it calls `progress` with the
+// bytes that were read, unless it is empty.
+void verify(Checkpoint& checkpoint, const std::function<void(std::uint64_t bytes)>& progress = {});
+
+}  // namespace horo::checkpoint

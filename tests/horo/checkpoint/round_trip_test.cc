@@ -1,0 +1,101 @@
+// A checkpoint that was written by n ranks is read by m ranks, bit by bit.
+#include <gmock/gmock.h>
+
+#include "horo/checkpoint/catalog.h"
+#include "tests/horo/checkpoint/states.h"
+#include "tests/horo/worlds.h"
+
+namespace horo::checkpoint {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr std::size_t kPerRankTensor = 7;  // of small_state()
+
+void save_by(int ranks, const std::string& path, std::uint64_t seed) {
+  const auto errors = run_world(ranks, [&](Session& session) {
+    const auto rank = static_cast<std::size_t>(session.topology().rank);
+    const State state(small_state(), seed, rank, static_cast<std::size_t>(ranks));
+    Saver saver;
+    SaveOptions options;
+    options.path = path;
+    options.step = seed;
+    options.rest = "{\"pass\": 3,\n \"big\": 340282366920938463463374607431768211455}";
+    ASSERT_TRUE(begin_save(saver, &session, options, state.tensors()));
+    for (std::size_t i = 0; i < state.tensors().size(); ++i) {
+      const CheckpointTensor& tensor = state.tensors()[i];
+      const auto row_bytes = row_bytes_of(tensor.dtype, tensor.shape);
+      saver.take(i, tensor.data + static_cast<std::uint64_t>(saver.part(i).start) * row_bytes);
+    }
+    saver.start();
+    EXPECT_TRUE(saver.wait_until(TimePoint::max()));
+    EXPECT_EQ(saver.progress().published, 1U);
+    EXPECT_EQ(saver.progress().published_step, seed);
+    EXPECT_EQ(saver.progress().bytes_done, saver.progress().bytes_total);
+    meet(session);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+void load_by(int ranks, const std::string& path, std::uint64_t seed, bool verifies_first) {
+  const auto errors = run_world(ranks, [&](Session& session) {
+    const auto rank = static_cast<std::size_t>(session.topology().rank);
+    State expected(small_state(), seed, rank, static_cast<std::size_t>(ranks));
+    expected.copy(kPerRankTensor, State(small_state(), seed));  // the value of rank 0
+    State state(small_state(), seed + 1, rank, static_cast<std::size_t>(ranks));
+    Checkpoint checkpoint(path);
+    load(checkpoint, &session, state.tensors(), verifies_first);
+    EXPECT_TRUE(state == expected);
+    meet(session);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+class RoundTrip : public testing::TestWithParam<std::tuple<int, int>> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, RoundTrip, testing::Combine(testing::Values(1, 2, 3, 8), testing::Values(1, 2, 3, 8)),
+                         [](const auto& info) {
+                           return std::to_string(std::get<0>(info.param)) + "To" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+TEST_P(RoundTrip, AnyNumberOfRanksReadsWhatAnyNumberHasWritten) {
+  const auto [writers, readers] = GetParam();
+  const TemporaryFolder folder;
+  save_by(writers, folder / "step-7", 7);
+  load_by(readers, folder / "step-7", 7, writers > readers);
+  Checkpoint checkpoint(folder / "step-7");
+  verify(checkpoint);
+  EXPECT_EQ(checkpoint.index().members.size(), static_cast<std::size_t>(writers));
+  EXPECT_THAT(checkpoint.index().rest, HasSubstr("340282366920938463463374607431768211455"));
+}
+
+TEST(Checkpoints, AProcessAloneSavesAndLoads) {
+  const TemporaryFolder folder;
+  const State saved(small_state(), 3);
+  save_alone(folder / "a/b/one", saved, 5);
+  State loaded(small_state(), 4);
+  Checkpoint checkpoint(folder / "a/b/one");
+  load(checkpoint, nullptr, loaded.tensors());
+  EXPECT_TRUE(loaded == saved);
+  EXPECT_EQ(checkpoint.index().step, 5U);
+}
+
+TEST(Checkpoints, TheListHasTheNewestFirst) {
+  const TemporaryFolder folder;
+  const State state(small_state(), 3);
+  for (const std::uint64_t step : {8, 9, 10}) save_alone(folder / ("step-" + std::to_string(step)), state, step);
+  write_file(folder / "step-9/index.json", "{}");
+  std::filesystem::create_directory(folder / "other");
+  const std::vector<Listed> all = list(folder.path().string());
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[0].path, folder / "step-10");
+  EXPECT_EQ(all[0].error, "");
+  EXPECT_EQ(all[1].step, 9U);
+  EXPECT_THAT(all[1].error, HasSubstr("step-9/index.json"));
+  EXPECT_EQ(all[2].step, 8U);
+  EXPECT_TRUE(list(folder / "none").empty());
+}
+
+}  // namespace
+}  // namespace horo::checkpoint
