@@ -36,6 +36,7 @@ struct Head {
   std::array<char, kTextBytes> told;
   std::atomic<std::int64_t> notice_until;  // nanoseconds of the clock
   std::atomic<std::int64_t> notice_steps;  // publishes it; 0: no notice
+  std::atomic<std::uint32_t> has_failed;   // written by the guard before its end
 };
 
 std::size_t bytes_for(std::size_t ranks, std::size_t others) {
@@ -78,7 +79,8 @@ bool is_place(std::string_view name) {
 struct RunTable::Slot {
   std::atomic<std::int32_t> process, holder, starts;
   std::atomic<std::int32_t> status;
-  std::atomic<std::uint32_t> has_ended;  // publishes status
+  std::atomic<std::uint32_t> has_ended;                     // publishes status
+  std::atomic<std::uint64_t> checkpoints, checkpoint_step;  // the number publishes the step of the last one
   std::uint32_t text_bytes;
   std::array<char, kTextBytes> text;      // "NAME=value", each with a zero
   std::atomic<std::int64_t> waits_since;  // ns of the clock; 0: not in init(); publishes the site
@@ -202,6 +204,22 @@ void RunTable::set_end(int rank, int status) {
   slot(rank).has_ended.store(1, std::memory_order_release);
 }
 
+void RunTable::add_checkpoint(int rank, std::uint64_t step) {
+  slot(rank).checkpoint_step.store(step, std::memory_order_relaxed);
+  slot(rank).checkpoints.fetch_add(1, std::memory_order_release);
+}
+
+RunTable::Checkpoints RunTable::checkpoints() const {
+  Checkpoints all;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const std::uint64_t count = slot(rank).checkpoints.load(std::memory_order_acquire);
+    if (count == 0) continue;
+    all.count += count;
+    all.last_step = std::max(all.last_step, slot(rank).checkpoint_step.load(std::memory_order_relaxed));
+  }
+  return all;
+}
+
 void RunTable::set_holder(int rank, pid_t pid) {
   slot(rank).holder.store(pid);
 }
@@ -272,6 +290,14 @@ RunTable::Variables RunTable::variables(int rank) const {
     begin += line.size() + 1;
   }
   return found;
+}
+
+void RunTable::set_failed() {
+  static_cast<Head*>(data_)->has_failed.store(1);
+}
+
+bool RunTable::has_failed() const {
+  return static_cast<const Head*>(data_)->has_failed.load() != 0;
 }
 
 void RunTable::set_told(const std::string& lines) {

@@ -44,6 +44,9 @@ class RunTable {
   // The word for the process that the guard starts as this rank. That process may write it between fork and exec.
   std::atomic<std::int32_t>& process_word(int rank);
   void set_end(int rank, int status);  // of waitpid()
+  // The job has ended with failures alone, and no signal and no timeout has ended it: it may be started again.
+  void set_failed();
+  bool has_failed() const;
   // Lines that `horo run` has printed, so that the ranks do not repeat them; before they start. What is too long is
   // cut.
   void set_told(const std::string& lines);
@@ -59,6 +62,8 @@ class RunTable {
   int others() const { return others_; }
   std::span<std::byte> other_board(int id) const;
 
+  // A checkpoint of this step is on the disk: of the rank that has published it.
+  void add_checkpoint(int rank, std::uint64_t step);
   void set_holder(int rank, pid_t pid);  // the process that is the rank: the last one that called init()
   // Since when it waits for the other ranks in init(), and where its caller is; TimePoint{}: it does not (any more).
   void set_start(int rank, TimePoint since, const std::string& site = "");
@@ -76,6 +81,11 @@ class RunTable {
     std::string site;  // empty: not known
   };
   std::optional<Start> start(int rank) const;  // nothing: it does not wait in init()
+  struct Checkpoints {
+    std::uint64_t count = 0;
+    std::uint64_t last_step = 0;
+  };
+  Checkpoints checkpoints() const;  // of all ranks since the start of the job
   bool has_told(const std::string& line) const;
   struct Notice {
     std::int64_t steps = 0;

@@ -236,6 +236,13 @@ constexpr Setting kOtherSettings[] = {
      .field = &Config::answer_timeout,
      .range = kWait,
      .meaning = "for a rank's answer to a stall diagnosis, before a warning or a failure of a stalled tensor"},
+    {.name = "HORO_CHECKPOINT_TIMEOUT_MS",
+     .group = kDeadlines,
+     .range = kWait,
+     .default_is = "600000",
+     .environment_alone = true,
+     .meaning = "for the next part of a checkpoint that another rank writes, when rank 0 has written its own; then "
+                "the save fails"},
 
     {.name = "HORO_AUDIT",
      .group = kAudit,

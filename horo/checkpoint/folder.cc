@@ -26,6 +26,7 @@ namespace {
 constexpr const char* kTemporary = ".tmp-";
 constexpr const char* kRemoved = ".del-";
 constexpr const char* kFailure = "failed";
+constexpr const char* kPublishing = "rank-00000";  // its new name is not on the disk yet
 constexpr std::size_t kMaxFinalName = 200;
 constexpr std::uint64_t kMaxFailureBytes = 1 << 16;
 constexpr std::time_t kYoung = 10;  // seconds in which a folder may have no file that is locked yet
@@ -82,10 +83,13 @@ bool is_abandoned(const OpenFolder& parent, const std::string& name) {
 }  // namespace
 
 SavePlace place_of(const std::string& path) {
-  std::filesystem::path whole = std::filesystem::absolute(std::filesystem::path(path)).lexically_normal();
-  if (!whole.has_filename()) whole = whole.parent_path();  // it ends with a slash
-  const SavePlace place{whole.parent_path().string(), whole.filename().string()};
-  if (path.empty() || place.name.empty() || place.name.front() == '.' || place.name.size() > kMaxFinalName) {
+  SavePlace place;
+  if (!path.empty()) {
+    std::filesystem::path whole = std::filesystem::absolute(std::filesystem::path(path)).lexically_normal();
+    if (!whole.has_filename()) whole = whole.parent_path();  // it ends with a slash
+    place = {whole.parent_path().string(), whole.filename().string()};
+  }
+  if (place.name.empty() || place.name.front() == '.' || place.name.size() > kMaxFinalName) {
     throw std::invalid_argument(say("the checkpoint \"", path, "\" is no path of a folder whose name has 1 to ",
                                     kMaxFinalName, " bytes and begins with no dot"));
   }
@@ -118,51 +122,104 @@ SaveFolder see_save_folder(const SavePlace& place, const std::string& temporary_
   return {std::move(parent), std::move(folder), temporary_name, place.name};
 }
 
-// The folder keeps its inode when it gets its final name.
+// The folder keeps its inode when it gets its final name. Rank 0 removes a file when that name is on the disk.
 SaveEnd end_of(const SaveFolder& save) {
-  if (exists(save.parent, save.temporary_name)) {
-    struct stat mine {
-    }, there{};
-    const bool is_same =
-        ::fstat(save.folder.fd.get(), &mine) == 0 &&
-        ::fstatat(save.parent.fd.get(), save.temporary_name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-        mine.st_ino == there.st_ino;
-    if (is_same) return SaveEnd::kOpen;  // else names were exchanged
-  }
   struct stat mine {
   }, there{};
-  const bool is_there = ::fstat(save.folder.fd.get(), &mine) == 0 &&
-                        ::fstatat(save.parent.fd.get(), save.final_name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0;
-  return is_there && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev ? SaveEnd::kPublished : SaveEnd::kGone;
+  if (::fstat(save.folder.fd.get(), &mine) != 0) return SaveEnd::kGone;
+  const auto is_named = [&](const std::string& name) {
+    return ::fstatat(save.parent.fd.get(), name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+  };
+  if (is_named(save.temporary_name)) return SaveEnd::kOpen;
+  if (!is_named(save.final_name)) return SaveEnd::kGone;
+  return exists(save.folder, kPublishing) ? SaveEnd::kPublishing : SaveEnd::kPublished;
 }
+
+// The new names, and how to take them back.
+class Renaming {
+ public:
+  explicit Renaming(const SaveFolder& save) : save_(save) {}
+
+  void run() {
+    const OpenFolder& parent = save_.parent;
+    if (!exists(parent, save_.final_name)) {
+      rename_in(parent, save_.temporary_name, save_.final_name);
+    } else if (!is_checkpoint(parent, save_.final_name)) {
+      throw std::runtime_error(parent.path_of(save_.final_name) + " exists, and is no checkpoint: it is not replaced");
+    } else if (exchange_names(parent, save_.temporary_name, save_.final_name)) {
+      old_name_ = save_.temporary_name;
+      is_exchanged_ = true;
+    } else {
+      const std::string removed = removed_name_for(save_.final_name);
+      rename_in(parent, save_.final_name, removed);
+      old_name_ = removed;
+      rename_in(parent, save_.temporary_name, save_.final_name);
+    }
+  }
+
+  void take_back() {
+    if (is_exchanged_) {
+      exchange_names(save_.parent, save_.temporary_name, save_.final_name);
+      return;
+    }
+    rename_in(save_.parent, save_.final_name, save_.temporary_name);
+    if (!old_name_.empty()) rename_in(save_.parent, old_name_, save_.final_name);
+  }
+
+  void remove_old() noexcept {
+    if (!old_name_.empty()) remove_folder(save_.parent, old_name_);
+  }
+
+ private:
+  const SaveFolder& save_;
+  std::string old_name_;  // which the checkpoint that is replaced has now
+  bool is_exchanged_ = false;
+};
 
 void publish(const SaveFolder& save, const std::string& index, const std::vector<std::string>& obsolete) {
   put_text(save.folder, kIndexFile, index, true);
   for (const std::string& file : obsolete) ::unlinkat(save.folder.fd.get(), file.c_str(), 0);
+  put_text(save.folder, kPublishing, "", false);
   sync_folder(save.folder);
-  const std::string removed = removed_name_for(save.final_name);
-  if (!exists(save.parent, save.final_name)) {
-    rename_in(save.parent, save.temporary_name, save.final_name);
-  } else if (!is_checkpoint(save.parent, save.final_name)) {
-    throw std::runtime_error(save.parent.path_of(save.final_name) +
-                             " exists, and is no checkpoint: it is not replaced");
-  } else if (exchange_names(save.parent, save.temporary_name, save.final_name)) {
-    rename_in(save.parent, save.temporary_name, removed);
-  } else {
-    rename_in(save.parent, save.final_name, removed);
-    rename_in(save.parent, save.temporary_name, save.final_name);
+  Renaming renaming(save);
+  renaming.run();
+  try {
+    sync_folder(save.parent);
+  } catch (const std::exception&) {
+    renaming.take_back();
+    throw;
   }
-  sync_folder(save.parent);
-  remove_folder(save.parent, removed);
+  ::unlinkat(save.folder.fd.get(), kPublishing, 0);
+  renaming.remove_old();
 }
 
+// The text first: a rank that meets the rest of it finds the text. On a full disk there is room for it afterwards.
 void leave_failure(const SaveFolder& save, const std::string& text) noexcept {
+  const SaveEnd end = end_of(save);
+  const bool has_final_name = end == SaveEnd::kPublished || end == SaveEnd::kPublishing;
+  const auto leave = [&] {
+    try {
+      put_text(save.folder, kFailure, text, false);
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  };
+  const bool is_left = leave();
+  if (has_final_name) return;
   try {
-    for (const std::string& name : names_in(save.folder)) ::unlinkat(save.folder.fd.get(), name.c_str(), 0);
-    put_text(save.folder, kFailure, text, false);
-  } catch (const std::exception&) {  // the others see that the folder is gone
-    remove_folder(save.parent, save.temporary_name);
+    for (const std::string& name : names_in(save.folder)) {
+      if (name != kFailure) ::unlinkat(save.folder.fd.get(), name.c_str(), 0);
+    }
+  } catch (const std::exception&) {  // they are removed with the folder, later
   }
+  if (!is_left && !leave()) remove_folder(save.parent, save.temporary_name);  // which the other ranks see
+}
+
+void remove_failure(const SaveFolder& save) noexcept {
+  ::unlinkat(save.folder.fd.get(), kFailure, 0);
+  if (end_of(save) == SaveEnd::kOpen) remove_folder(save.parent, save.temporary_name);
 }
 
 std::optional<std::string> failure_in(const SaveFolder& save) {

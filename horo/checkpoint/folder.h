@@ -33,14 +33,16 @@ SaveFolder make_save_folder(const SavePlace& place);  // rank 0; the parent is m
 SaveFolder see_save_folder(const SavePlace& place, const std::string& temporary_name);
 
 // How a save stands, as another rank than rank 0 sees it.
-enum class SaveEnd { kOpen, kPublished, kGone };
+enum class SaveEnd { kOpen, kPublishing, kPublished, kGone };
 SaveEnd end_of(const SaveFolder& save);
 
 // Rank 0: everything in the folder is on the disk but the index. A checkpoint with the final name is replaced at once;
-// anything else with this name is an error. `obsolete`: files to remove before.
+// anything else with this name is an error. After an error the names are as before. `obsolete`: files to remove before.
 void publish(const SaveFolder& save, const std::string& index, const std::vector<std::string>& obsolete);
-// Rank 0, after a failure: removes what was written, and leaves the text for the other ranks.
+// Rank 0, after a failure: removes what was written, and leaves the text for the other ranks. Before the next save it
+// removes the text.
 void leave_failure(const SaveFolder& save, const std::string& text) noexcept;
+void remove_failure(const SaveFolder& save) noexcept;
 // What leave_failure() has left; nothing: there is no such text.
 std::optional<std::string> failure_in(const SaveFolder& save);
 

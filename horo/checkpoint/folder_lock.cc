@@ -23,7 +23,11 @@ std::string this_job() {
 
 Fd open_lock(const OpenFolder& parent) {
   const int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-  Fd fd(::openat(parent.fd.get(), kLockFile, flags, 0666));
+  int opened = -1;
+  do {
+    opened = ::openat(parent.fd.get(), kLockFile, flags, 0666);
+  } while (opened < 0 && errno == EINTR);
+  Fd fd(opened);
   if (!fd.is_open()) fail_file("cannot open", parent.path_of(kLockFile), errno);
   return fd;
 }

@@ -126,7 +126,7 @@ class Loading {
     agree();
     const Delivery delivery(checkpoint_, tensors_);
     blocks_ = delivery.blocks();
-    if (verifies_first) verify();
+    if (verifies_first) verify_own();
     if (ranks_ == 1) {
       deliver_alone(delivery);
     } else {
@@ -179,12 +179,10 @@ class Loading {
   // The block of this rank that comes after the i-th one of all; null: none.
   const BlockPlace* after(std::size_t i) const { return i + ranks_ < blocks_.size() ? &blocks_[i + ranks_] : nullptr; }
 
-  void verify() {
+  void verify_own() {
     std::string failure;
-    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
     try {
-      for (std::size_t i = rank_; i < blocks_.size(); i += ranks_)
-        checkpoint_.read(blocks_[i], {buffer.get(), checkpoint_.bytes_of(blocks_[i])}, after(i));
+      for (std::size_t i = rank_; i < blocks_.size(); i += ranks_) checkpoint_.verify(blocks_[i], after(i));
     } catch (const std::exception& error) {
       failure = error.what();
     }
@@ -290,6 +288,15 @@ class Loading {
 
 void load(Checkpoint& checkpoint, Session* session, const std::vector<CheckpointTensor>& tensors, bool verifies_first) {
   Loading(checkpoint, session, tensors).run(verifies_first);
+}
+
+void verify(Checkpoint& checkpoint, const std::function<void(std::uint64_t bytes)>& progress) {
+  for (std::size_t part = 0; part < checkpoint.index().parts.size(); ++part) checkpoint.check_header(part);
+  const std::vector<BlockPlace> blocks = checkpoint.blocks();
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    checkpoint.verify(blocks[i], i + 1 < blocks.size() ? &blocks[i + 1] : nullptr);
+    if (progress) progress(checkpoint.bytes_of(blocks[i]));
+  }
 }
 
 }  // namespace horo::checkpoint

@@ -1,6 +1,8 @@
 // Loads: the ranks of a job read a checkpoint together.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "horo/checkpoint/deal.h"
@@ -17,5 +19,9 @@ namespace horo::checkpoint {
 // (a file is damaged or cannot be read); PeerLost; ShutDown.
 void load(Checkpoint& checkpoint, Session* session, const std::vector<CheckpointTensor>& tensors,
           bool verifies_first = true);
+
+// Reads and verifies everything in this process alone: headers and blocks. Throws as the reader. After each block it
+// calls `progress` with the bytes that were read, unless it is empty.
+void verify(Checkpoint& checkpoint, const std::function<void(std::uint64_t bytes)>& progress = {});
 
 }  // namespace horo::checkpoint

@@ -11,7 +11,7 @@
 namespace horo::checkpoint {
 namespace {
 
-constexpr std::uint64_t kBehind = 8 * kBlockBytes;  // not yet on the disk, at most
+constexpr std::uint64_t kBehind = 64 * kBlockBytes;  // not yet on the disk, at most
 
 void reserve_space(const Fd& fd, std::uint64_t bytes, const std::string& path) {
   int result = 0;
@@ -37,7 +37,7 @@ void push_out(const Fd& fd, std::uint64_t offset, std::uint64_t bytes, const std
 }  // namespace
 
 SavedPart write_part(const OpenFolder& folder, const OpenPart& part, const std::string& header,
-                     std::span<const std::byte> data, SaveControl& control) {
+                     std::span<const std::byte> data, const std::function<void(std::uint64_t bytes)>& before_block) {
   const std::string path = folder.path_of(part.file);
   SavedPart saved;
   saved.file = part.file;
@@ -47,15 +47,17 @@ SavedPart write_part(const OpenFolder& folder, const OpenPart& part, const std::
   saved.header_crc = crc32c(beginning);
   reserve_space(part.fd, saved.bytes, path);
   write_all(part.fd, beginning, 0, path);
+  std::uint64_t last_bytes = 0;
   for (std::size_t at = 0; at < data.size(); at += kBlockBytes) {
-    control.check();
+    before_block(last_bytes);
     fail_point("checkpoint.block");
     const auto block = data.subspan(at, std::min<std::size_t>(kBlockBytes, data.size() - at));
     saved.block_crcs.push_back(crc32c(block));
     write_all(part.fd, block, header.size() + at, path);
     push_out(part.fd, header.size() + at, block.size(), path);
-    control.bytes_done.fetch_add(block.size(), std::memory_order_relaxed);
+    last_bytes = block.size();
   }
+  before_block(last_bytes);
   sync_data(part.fd, path);
   return saved;
 }

@@ -3,12 +3,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
 #include "horo/checkpoint/files.h"
 #include "horo/checkpoint/index.h"
-#include "horo/checkpoint/save_control.h"
 
 namespace horo::checkpoint {
 
@@ -18,8 +19,9 @@ struct OpenPart {
   std::string file;
 };
 
-// All of it is on the disk afterwards. Throws std::runtime_error that names the file, or GivenUp.
+// All of it is on the disk afterwards. Before each block and behind the last one it calls `before_block` with the bytes
+// of the block before; what that throws ends the writing. Throws std::runtime_error that names the file.
 SavedPart write_part(const OpenFolder& folder, const OpenPart& part, const std::string& header,
-                     std::span<const std::byte> data, SaveControl& control);
+                     std::span<const std::byte> data, const std::function<void(std::uint64_t bytes)>& before_block);
 
 }  // namespace horo::checkpoint

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <memory>
 #include <stdexcept>
 
 #include "horo/base/crc32c.h"
@@ -12,6 +11,8 @@
 
 namespace horo::checkpoint {
 namespace {
+
+constexpr std::uint64_t kChunkBytes = 256 << 10;  // that the caches have
 
 Fd open_part(const OpenFolder& folder, const SavedPart& part) {
   const std::string path = folder.path_of(part.file);
@@ -86,6 +87,12 @@ std::uint64_t Checkpoint::bytes() const {
   return bytes;
 }
 
+std::uint64_t Checkpoint::data_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const SavedPart& part : index_.parts) bytes += part.data_bytes();
+  return bytes;
+}
+
 const SavedTensor* Checkpoint::find(const std::string& name) const {
   const auto found = std::ranges::find(index_.tensors, name, &SavedTensor::name);
   if (found == index_.tensors.end()) return nullptr;
@@ -110,16 +117,33 @@ const Fd& Checkpoint::part_file(std::uint32_t part) {
   return file_;
 }
 
-void Checkpoint::read(BlockPlace place, std::span<std::byte> to, const BlockPlace* next) {
+// A chunk is summed up while the caches have it, and while the disk reads the next block.
+void Checkpoint::scan(BlockPlace place, const BlockPlace* next, std::byte* to) {
   const SavedPart& part = index_.parts[place.part];
   const Fd& fd = part_file(place.part);
   const auto offset_of = [&](std::uint32_t block) { return part.header_bytes + block * kBlockBytes; };
-  if (next != nullptr && next->part == place.part) {  // the disk reads it while this one is verified and used
+  if (next != nullptr && next->part == place.part) {
     ::posix_fadvise(fd.get(), static_cast<off_t>(offset_of(next->block)), static_cast<off_t>(bytes_of(*next)),
                     POSIX_FADV_WILLNEED);
   }
-  read_all(fd, to, offset_of(place.block), folder_.path_of(part.file));
-  if (crc32c(to) != part.block_crcs[place.block]) throw std::runtime_error(damage(place));
+  const std::string path = folder_.path_of(part.file);
+  const std::uint64_t bytes = bytes_of(place);
+  std::uint32_t crc = 0;
+  for (std::uint64_t at = 0; at < bytes; at += kChunkBytes) {
+    const std::span chunk(to == nullptr ? chunk_.get() : to + at, std::min(kChunkBytes, bytes - at));
+    read_all(fd, chunk, offset_of(place.block) + at, path);
+    crc = crc32c(chunk, crc);
+  }
+  if (crc != part.block_crcs[place.block]) throw std::runtime_error(damage(place));
+}
+
+void Checkpoint::read(BlockPlace place, std::span<std::byte> to, const BlockPlace* next) {
+  scan(place, next, to.data());
+}
+
+void Checkpoint::verify(BlockPlace place, const BlockPlace* next) {
+  if (chunk_ == nullptr) chunk_ = std::make_unique_for_overwrite<std::byte[]>(kChunkBytes);
+  scan(place, next, nullptr);
 }
 
 std::string Checkpoint::damage(BlockPlace place) const {
@@ -136,17 +160,6 @@ std::string Checkpoint::damage(BlockPlace place) const {
   }
   return say(folder_.path_of(index_.parts[place.part].file), ": block ", place.block,
              " is damaged: its checksum is wrong. It has bytes of ", names);
-}
-
-void verify(Checkpoint& checkpoint, const std::function<void(std::uint64_t bytes)>& progress) {
-  for (std::size_t part = 0; part < checkpoint.index().parts.size(); ++part) checkpoint.check_header(part);
-  const std::vector<BlockPlace> blocks = checkpoint.blocks();
-  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    const std::uint64_t bytes = checkpoint.bytes_of(blocks[i]);
-    checkpoint.read(blocks[i], {buffer.get(), bytes}, i + 1 < blocks.size() ? &blocks[i + 1] : nullptr);
-    if (progress) progress(bytes);
-  }
 }
 
 }  // namespace horo::checkpoint

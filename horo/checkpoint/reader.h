@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +30,7 @@ class Checkpoint {
   const std::string& index_text() const { return text_; }
   const std::string& path() const { return folder_.path; }
   std::uint64_t bytes() const;                             // of all parts
+  std::uint64_t data_bytes() const;                        // without their headers
   const SavedTensor* find(const std::string& name) const;  // null: there is none; an alias is found as its tensor
 
   std::uint64_t bytes_of(BlockPlace place) const { return index_.parts[place.part].block_bytes(place.block); }
@@ -37,6 +38,8 @@ class Checkpoint {
   // Reads the block into `to`, which has its size, and verifies it. `next`: the block that is read after it, or null.
   // One thread at a time.
   void read(BlockPlace place, std::span<std::byte> to, const BlockPlace* next = nullptr);
+  // The same without the bytes.
+  void verify(BlockPlace place, const BlockPlace* next = nullptr);
   // The header of a part is that of its pieces. Throws as the constructor.
   void check_header(std::size_t part) const;
 
@@ -44,6 +47,7 @@ class Checkpoint {
   void open_index();
   std::string header_of_part(const SavedPart& part, const Fd& fd) const;
   const Fd& part_file(std::uint32_t part);
+  void scan(BlockPlace place, const BlockPlace* next, std::byte* to);
   std::string damage(BlockPlace place) const;
 
   OpenFolder folder_;
@@ -51,10 +55,7 @@ class Checkpoint {
   CheckpointIndex index_;
   Fd file_;  // of the part that was read last
   std::uint32_t file_part_ = UINT32_MAX;
+  std::unique_ptr<std::byte[]> chunk_;  // for bytes that are verified alone
 };
-
-// Reads and verifies everything: headers and blocks. Throws as these. After each block it calls `progress` with the
-// bytes that were read, unless it is empty.
-void verify(Checkpoint& checkpoint, const std::function<void(std::uint64_t bytes)>& progress = {});
 
 }  // namespace horo::checkpoint

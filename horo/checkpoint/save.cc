@@ -1,10 +1,12 @@
 #include "horo/checkpoint/save.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <stdexcept>
 
 #include "horo/base/hash.h"
+#include "horo/base/run_place.h"
 #include "horo/base/say.h"
 #include "horo/base/version.h"
 #include "horo/base/wire.h"
@@ -38,6 +40,11 @@ SaveFault fault_in(Call call) {
 [[noreturn]] void raise_fault(const SaveFault& fault) {
   if (fault.fault == Fault::kArgument) throw std::invalid_argument(fault.text);
   throw std::runtime_error(fault.text);
+}
+
+std::chrono::milliseconds part_timeout() {
+  const char* const text = std::getenv("HORO_CHECKPOINT_TIMEOUT_MS");
+  return text == nullptr ? std::chrono::minutes(10) : std::chrono::milliseconds(std::strtoll(text, nullptr, 10));
 }
 
 // What a rank says before the save begins.
@@ -130,6 +137,7 @@ class Beginning {
     for (const ByteRow& row : gather_rows(session_, "begin", row_of(mine))) wishes_.push_back(wish_in(row));
     const auto me = std::ranges::find(wishes_, mine.member, &Wish::member);
     if (std::ranges::any_of(wishes_, &Wish::is_busy)) return false;
+    saver_.forget_failure();
     if (me == wishes_.end()) throw std::runtime_error("the ranks have changed in another thread");
     rank_ = static_cast<std::size_t>(me - wishes_.begin());
     check_faults();
@@ -206,7 +214,9 @@ class Beginning {
     plan.tensors = tensors_;
     plan.keep = options_.keep;
     plan.head = head();
-    plan.timeout = std::chrono::minutes(10);
+    plan.timeout = part_timeout();
+    if (session_ != nullptr && rank_ == 0) plan.run = table_of_rank(session_->config());
+    if (plan.run) plan.local_rank = session_->config().local_rank;
     ByteWriter mine;
     const SaveFault fault = fault_in([&] {
       if (!made_.made()) see_folder();

@@ -24,6 +24,12 @@ constexpr std::chrono::seconds kLockPause{1};  // between two looks at the locks
 constexpr std::uint64_t kMaxMessageBytes = 1 << 30;
 constexpr std::string_view kFailed = "failed\n";  // the message of a rank begins so, or with its parts
 
+// Its text names the rank that has failed.
+class RankFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 std::string message_file(std::size_t rank) {
   std::array<char, 32> name{};
   std::snprintf(name.data(), name.size(), "rank-%05zu", rank);
@@ -56,14 +62,28 @@ std::vector<HeaderEntry> entries_of(const SavePlan& plan, const DealtPart& part)
   return entries;
 }
 
+// Rank 0 has failed: its text.
+void throw_failure(const SaveFolder& save) {
+  if (const auto text = failure_in(save)) throw RankFailed(*text);
+}
+
 std::vector<SavedPart> write_own(const SavePlan& plan, std::span<const std::byte> staged, SaveControl& control) {
   const std::vector<std::uint64_t> offsets = staged_offsets(plan);
   std::vector<SavedPart> written;
+  TimePoint next_look = Clock::now() + kLockPause;
+  const auto before_block = [&](std::uint64_t bytes) {
+    control.bytes_done.fetch_add(bytes, std::memory_order_relaxed);
+    control.check();
+    if (Clock::now() < next_look) return;
+    next_look = Clock::now() + kLockPause;
+    throw_failure(plan.save);
+  };
   std::size_t own = 0;
   for (const DealtPart& part : plan.parts) {
     if (part.rank != plan.rank) continue;
     const auto data = staged.subspan(offsets[own], part.data_bytes);
-    written.push_back(write_part(plan.save.folder, plan.open[own++], header_of(entries_of(plan, part)), data, control));
+    written.push_back(
+        write_part(plan.save.folder, plan.open[own++], header_of(entries_of(plan, part)), data, before_block));
   }
   return written;
 }
@@ -96,8 +116,8 @@ class Collected {
     for (std::size_t left = look(); left > 0; left = look()) {
       look_at_locks();
       if (Clock::now() - last_came_ > plan_.timeout) {
-        throw std::runtime_error(say("rank ", first_missing(), " has not written its part within ",
-                                     plan_.timeout.count() / 1000, " s (HORO_CHECKPOINT_TIMEOUT_MS)"));
+        throw RankFailed(say("rank ", first_missing(), " has not written its part within ",
+                             plan_.timeout.count() / 1000, " s (HORO_CHECKPOINT_TIMEOUT_MS)"));
       }
       pauses_.wait();
     }
@@ -133,7 +153,7 @@ class Collected {
     const Fd fd = open_file(plan_.save.folder, name);
     if (!fd.is_open()) return std::nullopt;
     const std::string text = text_in_file(fd, plan_.save.folder.path_of(name), kMaxMessageBytes);
-    if (text.starts_with(kFailed)) throw std::runtime_error(text.substr(kFailed.size()));
+    if (text.starts_with(kFailed)) throw RankFailed(text.substr(kFailed.size()));
     std::vector<SavedPart> parts;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = text.find('\n', at);
@@ -150,7 +170,7 @@ class Collected {
       if (by_rank_[rank] || !plan_.shows_death[rank] || !has_ended(plan_, rank)) continue;
       by_rank_[rank] = message_of(rank);  // it may have come before the end
       if (!by_rank_[rank])
-        throw std::runtime_error(say("rank ", rank, " has ended, or cannot write, before its part was complete"));
+        throw RankFailed(say("rank ", rank, " has ended, or cannot write, before its part was complete"));
     }
   }
 
@@ -184,6 +204,7 @@ void finish_as_first(const SavePlan& plan, std::vector<SavedPart> own, SaveContr
   control.check();
   fail_point("checkpoint.publish");
   publish(plan.save, text_of(index), messages);
+  if (plan.run) plan.run->add_checkpoint(plan.local_rank, plan.head.step);
 }
 
 // Another rank than rank 0: the parts are written, and rank 0 is to publish them.
@@ -194,12 +215,14 @@ void wait_for_first(const SavePlan& plan, SaveControl& control) {
     const SaveEnd end = end_of(plan.save);
     if (end == SaveEnd::kPublished) return;
     if (end == SaveEnd::kGone) throw std::runtime_error("rank 0 has given the checkpoint up");
-    if (const auto text = failure_in(plan.save)) throw std::runtime_error(*text);
+    throw_failure(plan.save);
     if (Clock::now() >= next_look) {
       next_look = Clock::now() + kLockPause;
-      const bool is_dead = plan.shows_death[0] && has_ended(plan, 0);
-      if (is_dead && end_of(plan.save) == SaveEnd::kOpen && !failure_in(plan.save))
-        throw std::runtime_error("rank 0 has ended before the checkpoint was complete");
+      if (plan.shows_death[0] && has_ended(plan, 0) && !failure_in(plan.save)) {
+        if (end_of(plan.save) == SaveEnd::kPublishing) return;
+        if (end_of(plan.save) == SaveEnd::kOpen)
+          throw std::runtime_error("rank 0 has ended before the checkpoint was complete");
+      }
     }
     pauses.wait();
   }
@@ -277,9 +300,15 @@ void run_save(SavePlan& plan, std::span<const std::byte> staged, SaveControl& co
   } catch (const GivenUp& given_up) {
     tell_failure(plan, given_up.what());
     throw;
-  } catch (const std::exception& error) {
-    if (!is_told) tell_failure(plan, say("rank ", plan.rank, ": ", error.what()));
+  } catch (const RankFailed& failed) {
+    if (!is_told) tell_failure(plan, failed.what());
     throw;
+  } catch (const std::exception& error) {
+    if (is_told) throw;
+    if (plan.rank > 0) throw_failure(plan.save);  // it has removed what this rank has written
+    const std::string text = say("rank ", plan.rank, ": ", error.what());
+    tell_failure(plan, text);
+    throw std::runtime_error(text);
   }
   if (plan.rank == 0 && plan.keep > 0) keep_newest(plan.save.parent, plan.save.final_name, plan.keep);
 }

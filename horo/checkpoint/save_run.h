@@ -9,9 +9,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "horo/base/run_table.h"
 #include "horo/checkpoint/deal.h"
 #include "horo/checkpoint/folder.h"
 #include "horo/checkpoint/part_writer.h"
@@ -31,6 +33,8 @@ struct SavePlan {
   std::vector<bool> shows_death;        // by rank: its locks are seen here
   std::uint32_t keep = 0;               // 0: all
   std::chrono::milliseconds timeout{};  // rank 0: for the parts of the others, after the last one that came
+  std::shared_ptr<RunTable> run;        // rank 0: tells `horo run`; null: none has started this rank
+  int local_rank = 0;                   // its place there
 };
 
 // The bytes of this rank in memory, as its parts have them; each part begins at a multiple of kStagedAlignment.

@@ -12,6 +12,8 @@
 namespace horo::checkpoint {
 namespace {
 
+constexpr std::chrono::milliseconds kReadingTime{200};
+
 double seconds_since(TimePoint begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
@@ -26,6 +28,16 @@ Saver::~Saver() {
     return;
   }
   make_ready();
+  wait_for_readers();
+  forget_failure();
+}
+
+// Other ranks look for the text of a failure each 50 ms.
+void Saver::wait_for_readers() {
+  const MutexLock lock(mutex_);
+  if (state_ != State::kFailed || !plan_ || plan_->rank > 0 || plan_->ranks == 1) return;
+  const TimePoint until = ended_ + kReadingTime;
+  while (Clock::now() < until) changed_.wait_until(mutex_, until);
 }
 
 bool Saver::is_here() const {
@@ -44,9 +56,10 @@ bool Saver::is_writing() const {
 void Saver::make_ready() {
   if (state() == State::kFilling) give_up("the save was begun and not started");
   if (thread_.joinable()) thread_.join();
-  if (plan_ && plan_->rank == 0 && state() == State::kFailed) {  // the text for the other ranks
-    remove_folder(plan_->save.parent, plan_->save.temporary_name);
-  }
+}
+
+void Saver::forget_failure() {
+  if (plan_ && plan_->rank == 0 && state() == State::kFailed) remove_failure(plan_->save);
   const MutexLock lock(mutex_);
   plan_.reset();
 }
@@ -164,6 +177,7 @@ void Saver::write() noexcept {
   state_ = is_published ? State::kPublished : State::kFailed;
   failure_ = failure;
   progress_.is_writing = false;
+  ended_ = Clock::now();
   progress_.seconds_write = seconds_since(started_);
   if (is_published) {
     ++progress_.published;
@@ -201,6 +215,7 @@ void Saver::give_up(const std::string& reason) {
     if (state_ == State::kWriting) return control_->give_up(reason);
     if (state_ != State::kFilling) return;
     state_ = State::kFailed;
+    ended_ = Clock::now();
     failure_ = reason;
     plan = plan_;
   }

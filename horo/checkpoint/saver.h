@@ -58,6 +58,8 @@ class Saver {
   bool is_writing() const;
   // Gives up a save that has not started, and ends the thread of one that has ended.
   void make_ready();
+  // When all ranks have seen how the last save ended: removes the text of its failure.
+  void forget_failure();
   StagingMemory& staging() { return staging_; }
   void fill(SavePlan plan);
   // Rank 0 takes the lock of the parent folder, which it holds from then on; other ranks give theirs back.
@@ -80,6 +82,7 @@ class Saver {
   };
 
   void write() noexcept;
+  void wait_for_readers();
   State state() const;
   const Given& given(std::size_t tensor) const;
 
@@ -95,7 +98,7 @@ class Saver {
   std::shared_ptr<SaveControl> control_ GUARDED_BY(mutex_);  // of the last save
   std::string failure_ GUARDED_BY(mutex_);
   SaveProgress progress_ GUARDED_BY(mutex_);
-  TimePoint started_ GUARDED_BY(mutex_);
+  TimePoint started_ GUARDED_BY(mutex_), ended_ GUARDED_BY(mutex_);
   std::jthread thread_;
 };
 

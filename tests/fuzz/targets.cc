@@ -7,6 +7,7 @@ namespace {
 
 constexpr FuzzTarget kTargets[] = {
     {"peer_infos", fuzz_peer_infos},
+    {"checkpoints", fuzz_checkpoints},
     {"codecs", fuzz_codecs},
     {"credentials", fuzz_credentials, 2'000},
     {"frames", fuzz_frames},

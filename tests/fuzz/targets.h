@@ -14,6 +14,7 @@ namespace horo {
 using FuzzFunction = bool (*)(std::span<const std::byte> input);
 
 bool fuzz_peer_infos(std::span<const std::byte> input);     // the peer info of a rank in the exchange
+bool fuzz_checkpoints(std::span<const std::byte> input);    // index and header of a checkpoint
 bool fuzz_codecs(std::span<const std::byte> input);         // bytes to decode, and values to encode
 bool fuzz_credentials(std::span<const std::byte> input);    // PEM texts of certificates, requests and keys
 bool fuzz_frames(std::span<const std::byte> input);         // frame headers, abort notices, ByteReader

@@ -23,11 +23,7 @@ void save_by(int ranks, const std::string& path, std::uint64_t seed) {
     options.step = seed;
     options.rest = "{\"pass\": 3,\n \"big\": 340282366920938463463374607431768211455}";
     ASSERT_TRUE(begin_save(saver, &session, options, state.tensors()));
-    for (std::size_t i = 0; i < state.tensors().size(); ++i) {
-      const CheckpointTensor& tensor = state.tensors()[i];
-      const auto row_bytes = row_bytes_of(tensor.dtype, tensor.shape);
-      saver.take(i, tensor.data + static_cast<std::uint64_t>(saver.part(i).start) * row_bytes);
-    }
+    take_all(saver, state);
     saver.start();
     EXPECT_TRUE(saver.wait_until(TimePoint::max()));
     EXPECT_EQ(saver.progress().published, 1U);
@@ -71,7 +67,7 @@ TEST_P(RoundTrip, AnyNumberOfRanksReadsWhatAnyNumberHasWritten) {
 }
 
 TEST(Checkpoints, AProcessAloneSavesAndLoads) {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder(true);
   const State saved(small_state(), 3);
   save_alone(folder / "a/b/one", saved, 5);
   State loaded(small_state(), 4);

@@ -1,6 +1,8 @@
 // States of models for tests of checkpoints: tensors with bytes that depend on a seed, and their rows on a rank.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +17,14 @@
 
 namespace horo::checkpoint {
 
-// A folder of its own, removed at the end.
+// A folder of its own, removed at the end: in memory, where there is such a place, or on a disk.
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "horo_checkpoint_XXXXXX").string();
+  explicit TemporaryFolder(bool is_on_disk = false) {
+    const std::filesystem::path memory = "/dev/shm";
+    const bool is_there = !is_on_disk && ::access(memory.c_str(), W_OK) == 0;
+    std::string name =
+        ((is_there ? memory : std::filesystem::temp_directory_path()) / "horo_checkpoint_XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
     path_ = name;
   }
@@ -116,6 +121,15 @@ inline std::vector<StateTensor> small_state() {
           {"shard.a", "float32", {50, 3}, TensorKind::kSharded},
           {"shard.b", "uint8", {7}, TensorKind::kSharded},
           {"large", "float32", {1 << 10, 1 << 10}}};
+}
+
+// Gives all parts of this rank.
+inline void take_all(Saver& saver, const State& state) {
+  for (std::size_t i = 0; i < state.tensors().size(); ++i) {
+    const CheckpointTensor& tensor = state.tensors()[i];
+    saver.take(
+        i, tensor.data + static_cast<std::uint64_t>(saver.part(i).start) * row_bytes_of(tensor.dtype, tensor.shape));
+  }
 }
 
 // Saves without a session.
