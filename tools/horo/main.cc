@@ -17,6 +17,7 @@
 #include "horo/base/version.h"
 #include "tools/horo/bench/command.h"
 #include "tools/horo/bench_options.h"
+#include "tools/horo/checkpoint_options.h"
 #include "tools/horo/cli_words.h"
 #include "tools/horo/conformance/conformance.h"
 #include "tools/horo/doctor/doctor.h"
@@ -52,6 +53,7 @@ struct Options {
   AgentCommand agent;
   MergeOptions merge;
   ScaleOptions scale;
+  CheckpointOptions checkpoint;
   bool settings = false;
   bool json = false;
 };
@@ -309,6 +311,7 @@ int run_command(std::vector<std::string> arguments) {
   add_conformance(app, options);
   add_timeline(app, options.merge);
   add_scale(app, options.scale);
+  add_checkpoint(app, options.checkpoint);
   if (!arguments.empty() && arguments.front() == "run") {
     arguments = own_words({arguments.begin() + 1, arguments.end()}, known_options(*app.get_subcommand("run")));
     arguments.insert(arguments.begin(), "run");
@@ -334,6 +337,7 @@ int run_command(std::vector<std::string> arguments) {
   if (chosen->get_name() == "why") return why(options.why);
   if (chosen->get_name() == "resize") return resize(options.resize);
   if (chosen->get_name() == "timeline") return merge_timelines(options.merge, std::cout);
+  if (chosen->get_name() == "checkpoint") return run_checkpoint_command(*chosen, options.checkpoint);
   if (chosen->get_name() == "rendezvous") return run_rendezvous(options.rendezvous);
   if (chosen->get_name() == "host") return run_host();
   if (chosen->get_name() == "agent") return run_agent(options.agent);

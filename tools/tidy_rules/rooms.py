@@ -23,7 +23,7 @@ PRODUCT = RING | {
 }
 LAUNCHER = {"tools/horo/machine", "tools/horo/run"}
 COMMANDS = LAUNCHER | {"tools/horo/bench", "tools/horo/conformance", "tools/horo/doctor"}
-COMMANDS |= {"tools/horo/scale", "tools/horo/timeline"}
+COMMANDS |= {"tools/horo/checkpoint", "tools/horo/scale", "tools/horo/timeline"}
 
 # Each folder with C++, and the folders that it may include besides itself and horo/base. None: all folders, and its
 # sub-folders need no row.
@@ -85,6 +85,7 @@ ROOMS = {
     "tools/horo/conformance": PRODUCT | LAUNCHER | {"tools/horo/bench"},
     "tools/horo/scale": PRODUCT | LAUNCHER,
     "tools/horo/timeline": PRODUCT,
+    "tools/horo/checkpoint": PRODUCT,
     "tools/horo": PRODUCT | COMMANDS | {"elastic/service"},
     "tools/relay": PRODUCT | {"tools/horo/machine"},
     "bench/against": PRODUCT | LAUNCHER | {"tools/horo/bench", "bench/peers"},
@@ -112,7 +113,7 @@ HEAVY_HEADERS = [
     (r"openssl/", r"elastic/service/.*", 1),
     (r"openssl/", r"tests/elastic/service/.*", 1),
     (r"CLI/", r"(tools/(horo|relay)|bench/against)/main\.cc", 3),
-    (r"CLI/", r"tools/horo/(bench_options|cli_words|scale_options)\.(cc|h)", 5),
+    (r"CLI/", r"tools/horo/(bench_options|checkpoint_options|cli_words|scale_options)\.(cc|h)", 6),
     (r"ev(\+\+)?\.h", r"(tools/horo|bench/against)/.*", 400),
     (r"mpi\.h", r"ring/mpi/mpi_plugin\.cc|bench/peers/mpi\.cc", 2),
     (r"nlohmann/", r"((tools/horo|tests|bench)/.*|ring/schedule/schedule_json\.cc)", 400),
