@@ -121,3 +121,17 @@ def test_other_formats_are_handed_to_python(checkpoints, tmp_path):
     path = f"{python.parent}:{os.environ['PATH']}"
     done = horo("checkpoint", "convert", checkpoints / "step-12", tmp_path / "x.pt", "--trust", env={"PATH": path})
     assert done.stdout == f"-m horo.checkpoint convert {checkpoints}/step-12 {tmp_path}/x.pt --trust "
+
+
+def test_a_job_without_a_new_checkpoint_is_not_started_again():
+    ended = horo("run", "-n", 2, "--restart-from-checkpoint", 3, "--", "sh", "-c", "exit 5")
+    assert ended.returncode == 5
+    assert "no new start: since the last one no checkpoint was published (--restart-from-checkpoint 3)" in ended.stderr
+
+
+def test_several_hosts_are_not_started_again():
+    hosts = ["--nnodes", 2, "--node-rank", 0, "--addr", "127.0.0.1:1", "--key-file", "/dev/null"]
+    refused = horo("run", "-n", 1, *hosts, "--restart-from-checkpoint", 1, "--", "true")
+    assert refused.returncode == 2
+    assert "--restart-from-checkpoint 1: a job on several hosts is not started again" in refused.stderr
+    assert horo("run", "-n", 1, "--restart-from-checkpoint", -1, "--", "true").returncode == 2

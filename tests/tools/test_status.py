@@ -266,7 +266,7 @@ def test_the_document_has_these_keys(start):
     assert list(whole) == ["schema", "jobs"] and whole["schema"] == 1
     (state,) = whole["jobs"]
     keys = "schema job process title command started_s age_s ranks size elastic min_np slots epoch parked members"
-    assert list(state) == [*keys.split(), "late", "story_dropped", "story"]
+    assert list(state) == [*keys.split(), "checkpoint", "late", "story_dropped", "story"]
     assert state["title"] == "horo run" and state["command"][1] == "-c" and state["job"] != state["process"]
     (member,) = state["members"]
     assert list(member) == ["id", "rank", "pid", "state", "text", "figures", "steps"]

@@ -125,6 +125,9 @@ void add_run(CLI::App& app, RunOptions& options) {
       ->capture_default_str();
   run->add_option("--output-dir,--output-filename", options.output_dir,
                   "also write the output of rank N to rank.N.out and rank.N.err in this folder");
+  run->add_option("--restart-from-checkpoint", options.restarts_from_checkpoint,
+                  "start all ranks again, so often, when all have ended with failures, each time only after a new "
+                  "checkpoint (default: 0)");
   run->add_option("--timeout", options.timeout_s, "seconds after which the job is ended with exit code 124")
       ->check(positive());
   run->add_option("--start-timeout", options.start_timeout_s, "seconds for all ranks to connect (default: 30)")

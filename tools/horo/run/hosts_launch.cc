@@ -105,6 +105,7 @@ std::vector<std::string> words_of(const RunOptions& options) {
   add_option("--max-np", options.max_ranks, words);
   add_option("--restarts", options.restarts, words);
   add_option("--cool-down", options.cool_down_s, words);
+  add_option("--restart-from-checkpoint", options.restarts_from_checkpoint, words);
   add_option("--evict-after", options.evict_after_s, words);
   add_option("--park-timeout", options.park_timeout_s, words);
   add_option("--grace", options.grace_s, words);

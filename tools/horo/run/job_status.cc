@@ -122,6 +122,7 @@ JobStatus status_from(const Json& json) {
   status.epoch = json.at("epoch").get<std::uint32_t>();
   status.is_parked = json.at("parked").get<bool>();
   for (const Json& member : json.at("members")) status.members.push_back(member_from(member));
+  if (json.contains("checkpoint")) status.checkpoint = optional_at<std::uint64_t>(json, "checkpoint");
   status.late = json.value("late", "");  // a guard that was started before an installation tells none
   status.dropped = json.at("story_dropped").get<std::uint64_t>();
   for (const Json& line : json.at("story")) {
@@ -148,6 +149,7 @@ std::string to_json(const JobStatus& status) {
                {"epoch", status.epoch},
                {"parked", status.is_parked},
                {"members", Json::array()},
+               {"checkpoint", json_of(status.checkpoint)},
                {"late", printable(status.late)},
                {"story_dropped", status.dropped},
                {"story", Json::array()}};

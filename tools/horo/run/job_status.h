@@ -59,6 +59,8 @@ struct JobStatus {
   std::uint32_t epoch = 0;
   bool is_parked = false;
   std::vector<MemberStatus> members;
+  std::optional<std::uint64_t> checkpoint =
+      {};            // the step of the newest one that the ranks of this host have published
   std::string late;  // which rank the others wait for, as a sentence; empty: none
   std::vector<StoryLine> story;
   std::uint64_t dropped = 0;  // lines of the story

@@ -70,13 +70,37 @@ void tell_unknown_settings(const Launch& launch, const LocalWorld& world) {
   if (RunTable* table = world.table()) table->set_told(told);
 }
 
+bool may_restart(const RunTable& table, int restarts, int most) {
+  return table.has_failed() && table.checkpoints().count > 0 && restarts < most;
+}
+
+// What is done after a failure; empty: the job was ended from outside.
+std::string text_of_restart(const RunTable& table, int restarts, int most) {
+  if (!table.has_failed()) return "";
+  const RunTable::Checkpoints published = table.checkpoints();
+  const std::string option = " (--restart-from-checkpoint " + std::to_string(most) + ")";
+  if (published.count == 0) return "no new start: since the last one no checkpoint was published" + option;
+  const std::string step = "; the newest checkpoint is of step " + std::to_string(published.last_step) + option;
+  if (restarts == most) return "no new start: there were " + std::to_string(most) + step;
+  return "new start " + std::to_string(restarts + 1) + " of all ranks" + step;
+}
+
 }  // namespace
 
-int launch(const Launch& launch) {
-  const LocalWorld world(launch);
-  tell_unknown_settings(launch, world);
+int launch(const Launch& given) {
+  Launch launch = given;
   if (!launch.output_dir.empty()) make_folder(launch.output_dir);
-  return run_guarded(launch.title, [&](int lifeline_fd) { return RankSupervisor(launch, world, lifeline_fd).run(); });
+  for (int restarts = 0;; ++restarts) {
+    const LocalWorld world(launch);
+    tell_unknown_settings(launch, world);
+    const int code =
+        run_guarded(launch.title, [&](int lifeline_fd) { return RankSupervisor(launch, world, lifeline_fd).run(); });
+    if (launch.restarts_from_checkpoint == 0 || code == 0 || !world.table()) return code;
+    const std::string text = text_of_restart(*world.table(), restarts, launch.restarts_from_checkpoint);
+    if (!text.empty()) std::cerr << folded(launch.title + ": " + text + "\n");
+    if (!may_restart(*world.table(), restarts, launch.restarts_from_checkpoint)) return code;
+    launch.goes_on = true;
+  }
 }
 
 void print_plan(const Launch& launch) {

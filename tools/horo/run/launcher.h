@@ -24,16 +24,18 @@ struct Launch {
   std::vector<std::pair<std::string, std::string>> variables;  // for the ranks, beside this process's
   std::string cwd;                                             // empty: this process's
   std::string output_dir;                                      // for rank.N.out and rank.N.err; empty: none
-  double timeout_s = 0;                                        // of the job; 0: none
-  int min_ranks = 0;               // an elastic job goes on with this number of ranks; 0: the job is not elastic
-  int restarts = 0;                // elastic, one host: of a slot within 10 min; 0: no lost rank is replaced
-  int max_ranks = 0;               // elastic, one host: `horo resize` may start ranks up to this number
-  double cool_down_s = 600;        // elastic, one host: so long a slot rests after its restarts
-  double evict_after_s = 10;       // elastic: a rank that is stopped or does not answer for so long is evicted
-  double park_timeout_s = 60;      // elastic: the job ends if too few ranks are left for so long
-  double grace_s = 0;              // the ranks are ended so long after SIGTERM, their notice; 0: at once
-  std::string rendezvous;          // elastic, several hosts: host:port of the rendezvous
-  bool embeds_rendezvous = false;  // this process runs it
+  bool goes_on = false;              // what these files have stays: the job was started before
+  double timeout_s = 0;              // of the job; 0: none
+  int min_ranks = 0;                 // an elastic job goes on with this number of ranks; 0: the job is not elastic
+  int restarts = 0;                  // elastic, one host: of a slot within 10 min; 0: no lost rank is replaced
+  int max_ranks = 0;                 // elastic, one host: `horo resize` may start ranks up to this number
+  double cool_down_s = 600;          // elastic, one host: so long a slot rests after its restarts
+  int restarts_from_checkpoint = 0;  // one host: new starts of a job whose ranks have all ended, after a checkpoint
+  double evict_after_s = 10;         // elastic: a rank that is stopped or does not answer for so long is evicted
+  double park_timeout_s = 60;        // elastic: the job ends if too few ranks are left for so long
+  double grace_s = 0;                // the ranks are ended so long after SIGTERM, their notice; 0: at once
+  std::string rendezvous;            // elastic, several hosts: host:port of the rendezvous
+  bool embeds_rendezvous = false;    // this process runs it
   CoreBinding binding = CoreBinding::kNone;
   bool is_part = false;       // of a job whose hosts another horo run has started: the key is in HORO_KEY_FD
   bool passes_input = false;  // this process's stdin is that of each rank (job_input.h); else theirs is empty
@@ -51,9 +53,10 @@ struct Launch {
 // ranks have 5 s to exit; then they get SIGTERM, and SIGKILL 3 s later. SIGINT, SIGTERM, SIGHUP and SIGQUIT are
 // forwarded; a second signal kills the ranks. With grace_s the first SIGTERM is a notice (docs/elastic.md). A failed
 // job ends with a block of text on stderr (verdict.h). No process of the job is left after the return, nor after this
-// process has been killed. Returns 0, or the exit code of the first rank that failed (128 + its signal if a signal
-// ended it), 127 or 126 if the program cannot be started, 124 after the timeout. An elastic job goes on without ranks
-// that fail, and returns the code of those that were left; 1 if they were too few (docs/protocol.md). Throws
+// process has been killed. With restarts_from_checkpoint a job that has failed is started again, if it has published a
+// checkpoint since its last start. Returns 0, or the exit code of the first rank that failed (128 + its signal if a
+// signal ended it), 127 or 126 if the program cannot be started, 124 after the timeout. An elastic job goes on without
+// ranks that fail, and returns the code of those that were left; 1 if they were too few (docs/protocol.md). Throws
 // std::invalid_argument for invalid options, std::system_error if a process, pipe or port is not available. This
 // process must have one thread only.
 int launch(const Launch& launch);

@@ -90,12 +90,13 @@ void RankStream::write_file(std::string_view bytes) {
   }
 }
 
-Descriptor make_rank_file(const std::string& folder, int rank, const char* ending) {
+Descriptor make_rank_file(const std::string& folder, int rank, const char* ending, bool goes_on) {
   const std::string name = "rank." + std::to_string(rank) + ending;
   try {
     const Descriptor opened(open_output_folder(folder));
     Descriptor file(open_output_file(opened.get(), name, 0644));
-    if (::ftruncate(file.get(), 0) != 0 && errno != EINVAL) throw std::system_error(errno, std::generic_category());
+    const bool is_ready = goes_on ? ::lseek(file.get(), 0, SEEK_END) >= 0 : ::ftruncate(file.get(), 0) == 0;
+    if (!is_ready && errno != EINVAL && errno != ESPIPE) throw std::system_error(errno, std::generic_category());
     return file;
   } catch (const std::exception& error) {
     throw StartFailed(1, "--output-dir: " + folder + "/" + name + ": " + error.what());

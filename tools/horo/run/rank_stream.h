@@ -45,8 +45,8 @@ class RankStream {
   OutputTail tail_;
 };
 
-// Creates or empties rank.N.out or rank.N.err in an existing folder (horo/base/output_file.h). Throws StartFailed,
-// which names the file.
-Descriptor make_rank_file(const std::string& folder, int rank, const char* ending);
+// Creates or empties rank.N.out or rank.N.err in an existing folder (horo/base/output_file.h). goes_on: writes behind
+// what it has. Throws StartFailed, which names the file.
+Descriptor make_rank_file(const std::string& folder, int rank, const char* ending, bool goes_on);
 
 }  // namespace horo::tools

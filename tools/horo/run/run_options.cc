@@ -228,6 +228,18 @@ double grace_of(const RunOptions& options, double usual) {
   return grace_s;
 }
 
+// All ranks of a job are started again by the horo run that has started them, and knows that all have ended.
+void set_restarts_from_checkpoint(const RunOptions& options, Launch& launch) {
+  if (!options.restarts_from_checkpoint) return;
+  const std::string option = "--restart-from-checkpoint " + std::to_string(*options.restarts_from_checkpoint);
+  if (*options.restarts_from_checkpoint < 0) refuse(option + ": expected 0 or more");
+  if (launch.ranks_by_host.size() > 1) {
+    refuse(option + ": a job on several hosts is not started again in this version; start it again by its scheduler, " +
+           "and its script goes on from its newest checkpoint");
+  }
+  launch.restarts_from_checkpoint = *options.restarts_from_checkpoint;
+}
+
 void set_elastic(const RunOptions& options, Launch& launch) {
   if (!options.min_ranks) {
     const bool is_alone = launch.ranks_by_host.size() == 1;
@@ -338,6 +350,7 @@ Launch launch_of(const RunOptions& options) {
   set_hosts(options, launch);
   set_variables(options, launch);
   set_elastic(options, launch);
+  set_restarts_from_checkpoint(options, launch);
   launch.cwd = folder_of(options.cwd);
   add_python(launch);
   launch.output_dir = options.output_dir;

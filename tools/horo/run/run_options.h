@@ -25,7 +25,7 @@ struct RunOptions {
   std::string log_level, timeline, config;    // config: see run_words.h
   double timeout_s = 0, start_timeout_s = 0;  // 0: none, the default
   std::optional<int> min_ranks, max_ranks;    // an elastic job, if there is a least number
-  std::optional<int> restarts;
+  std::optional<int> restarts, restarts_from_checkpoint;
   std::optional<double> evict_after_s, park_timeout_s, grace_s, cool_down_s;
   std::string rendezvous;
   std::string bind_to = "auto";

@@ -104,6 +104,10 @@ std::string story_of(const JobStatus& status, std::size_t events) {
   return text;
 }
 
+std::string checkpoint_of(const JobStatus& status) {
+  return status.checkpoint ? ", checkpoint of step " + std::to_string(*status.checkpoint) : "";
+}
+
 }  // namespace
 
 std::string elapsed_text(double seconds) {
@@ -121,7 +125,7 @@ std::string text_of(const JobStatus& status, const TextView& view) {
   const auto fitted = [&](const std::string& text) { return view.width > 0 ? folded(text, view.width) : text; };
   std::string text = "job " + std::to_string(status.job) + " (" + printable(status.title) + ", process " +
                      std::to_string(status.process) + "): " + command_of(status) + "\n  " + kind_of(status) +
-                     ", runs for " + elapsed_text(status.age_s) + "\n\n";
+                     ", runs for " + elapsed_text(status.age_s) + checkpoint_of(status) + "\n\n";
   text = fitted(text);
   std::string steps = steps_text(status, view);
   if (!steps.empty()) steps += "\n";

@@ -122,7 +122,10 @@ int RankSupervisor::run() {
 void RankSupervisor::make_files_of(MemberId id) {
   if (launch_.output_dir.empty()) return;
   const auto rank = static_cast<int>(id);
-  files_[id] = {make_rank_file(launch_.output_dir, rank, ".out"), make_rank_file(launch_.output_dir, rank, ".err")};
+  const auto make = [&](const char* ending) {
+    return make_rank_file(launch_.output_dir, rank, ending, launch_.goes_on);
+  };
+  files_[id] = {make(".out"), make(".err")};
 }
 
 void RankSupervisor::start_ranks() {

@@ -73,7 +73,9 @@ void RankSupervisor::conclude() {
     say("no rank of this host called horo.init(); ranks of other hosts that did wait for them");
   }
   const ExitVerdict verdict = exit_verdict(ends, launch_.title, host_, elastic_ != nullptr);
+  const bool is_ended_by_others = is_interrupted_ || is_draining_ || code_;
   if (!code_) code_ = verdict.code != 0 ? verdict.code : code_without_failure();
+  if (RunTable* table = world_.table(); table != nullptr && *code_ != 0 && !is_ended_by_others) table->set_failed();
   if (launch_.is_part && (verdict.is_elsewhere || is_left_behind_)) {
     output_->write(std::string(kConsequenceLine) + "\n");
   }

@@ -104,6 +104,8 @@ JobStatus RankSupervisor::job_status() const {
     add_other_members(status);
     elastic_->describe(status);
   }
+  if (const RunTable* table = world_.table(); table != nullptr && table->checkpoints().count > 0)
+    status.checkpoint = table->checkpoints().last_step;
   steps_.describe(status, Clock::now());
   status.story.assign(story_.lines().begin(), story_.lines().end());
   status.dropped = story_.dropped();
