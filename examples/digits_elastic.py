@@ -1,10 +1,12 @@
 """Trains a small convolutional net on scikit-learn's handwritten digits, while ranks die and join.
 
 Needs: pip install torch scikit-learn rich. Run it with: horo run -n 4 --min-np 2 python examples/digits_elastic.py
-It also runs with a fixed number of ranks, by torchrun, and alone.
+It also runs with a fixed number of ranks, by torchrun, and alone. With a folder as an argument the state is kept there:
+after the death of all ranks the same command, also with another number of ranks, goes on where they were.
 """
 
 import hashlib
+import sys
 
 import rich.progress
 import sklearn.datasets
@@ -42,6 +44,8 @@ optimizer = horo.DistributedOptimizer(optimizer, named_parameters=model.named_pa
 sampler = horo.elastic.Sampler(len(data), batch_size=16, seed=0)
 loader = torch.utils.data.DataLoader(data, batch_sampler=sampler, num_workers=1, persistent_workers=True)
 state = horo.elastic.State(model=model, optimizer=optimizer, schedule=schedule, sampler=sampler, best=0.0)
+if len(sys.argv) > 1:
+    state.keep(sys.argv[1], every_s=2)
 state.on_change(lambda change: print(f"rank {change.rank} of {change.size}: {change}", flush=True))
 
 

@@ -92,6 +92,13 @@ void horo_saver_free(horo_saver* saver) {
   delete saver;
 }
 
+int32_t horo_saver_lock(horo_saver* saver, const char* folder) {
+  return guarded([&]() -> std::int32_t {
+    saver_of(saver).lock(required(folder, "the folder"));
+    return HORO_OK;
+  });
+}
+
 int32_t horo_save_begin(horo_saver* saver, horo_session* session, const horo_save_options* options,
                         const horo_checkpoint_tensor* tensors, size_t count) {
   return guarded([&]() -> std::int32_t {

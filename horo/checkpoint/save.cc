@@ -215,7 +215,7 @@ class Beginning {
     plan.keep = options_.keep;
     plan.head = head();
     plan.timeout = part_timeout();
-    if (session_ != nullptr && rank_ == 0) plan.run = table_of_rank(session_->config());
+    if (session_ != nullptr && rank_ == 0) plan.run = place_of_rank(session_->config()).table;
     if (plan.run) plan.local_rank = session_->config().local_rank;
     ByteWriter mine;
     const SaveFault fault = fault_in([&] {

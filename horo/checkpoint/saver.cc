@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 #include <utility>
 
@@ -62,6 +63,12 @@ void Saver::forget_failure() {
   if (plan_ && plan_->rank == 0 && state() == State::kFailed) remove_failure(plan_->save);
   const MutexLock lock(mutex_);
   plan_.reset();
+}
+
+void Saver::lock(const std::string& folder) {
+  const std::string path = std::filesystem::absolute(folder).string();
+  make_folders(path);
+  lock_parent(open_folder(path, true));
 }
 
 void Saver::lock_parent(const OpenFolder& parent) {
@@ -135,7 +142,7 @@ void Saver::take(std::size_t tensor, const std::byte* data) {
 void Saver::start() {
   if (state() != State::kFilling) throw std::invalid_argument("no save was begun, or it was started or given up");
   for (std::size_t i = 0; i < given_.size(); ++i) {
-    if (!given_[i].is_taken && !given_[i].copies.empty())
+    if (!given_[i].is_taken && given_[i].rows.start < given_[i].rows.stop)
       throw std::invalid_argument(say("this rank has not given its part of ", plan_->tensors[i].name));
   }
   {

@@ -53,6 +53,10 @@ class Saver {
   // The save fails with this reason, unless it is being published. Never blocks.
   void give_up(const std::string& reason);
 
+  // Makes the folder, if it is missing, and takes its lock before a save does: for rank 0, before it reads what is
+  // there. Throws std::runtime_error: another job has it, or the folder cannot be written.
+  void lock(const std::string& folder);
+
   // ---- begin_save() alone.
 
   bool is_writing() const;

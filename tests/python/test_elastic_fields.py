@@ -111,8 +111,10 @@ class Own:
 def test_an_object_with_horo_state_yields_tensors_of_three_kinds():
     assert State(own=Own("replicated")).terms()[0] == "state.own.part=int64[3]"
     assert State(own=Own("per rank")).terms()[0] == "state.own.part=int64[3]"
-    with pytest.raises(ValueError, match="own.part is sharded"):
-        State(own=Own(sharded((6,), [(0, 3)])))
+    of_parts = State(own=Own(sharded((6,), [(0, 3)])))
+    assert of_parts.terms()[0] == "state.own.part=int64[6], sharded"
+    with pytest.raises(ValueError, match="own.part is sharded: in an elastic job"):
+        of_parts.check_can_be_given()
     with pytest.raises(TypeError, match="expected a tensor that is 'replicated'"):
         State(own=Own("copied"))
 

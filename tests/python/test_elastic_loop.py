@@ -240,10 +240,13 @@ class Told:
         class stream:
             number = 3
 
+    class round:
+        is_dirty = False
+
 
 def test_an_optimizer_that_is_no_field_is_refused():
     border = Border(Session((0,), 0), lambda: [Told])
-    border._census.exchange = lambda: border._census.take((0, 1, 1, 1))
+    border._census.exchange = lambda: border._census.take((0, 0, 1, 1, 1))
     border._census.told = {3: "weight"}
     assert border.settle(is_end=True) == ({0}, False)
     border._census.told = {3: "weight", 4: "other.weight"}

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from horo import _native
+from horo.checkpoint import library
 
 PROGRAM = """
 #include <stddef.h>
@@ -43,6 +44,9 @@ def python(code, **options):
         ("horo_codec", _native.Codec),
         ("horo_step", _native.Step),
         ("horo_ended_step", _native.EndedStep),
+        ("horo_checkpoint_tensor", library.TensorStruct),
+        ("horo_save_options", library.SaveOptions),
+        ("horo_save_progress", library.SaveProgress),
     ],
 )
 def test_structs_have_the_layout_of_the_header(name, struct, root, tmp_path):
@@ -72,14 +76,15 @@ def test_every_function_of_the_header_is_bound(root):
     header = header_text(root)
     declared = {word.split("(")[0].lstrip("*") for line in header.splitlines() if line.startswith("HORO_API")
                 for word in line.split() if "(" in word and word.lstrip("*").startswith("horo_")}  # fmt: skip
-    assert declared == _native.QUICK.keys() | _native.SLOW.keys()
+    assert declared == {name for part in (_native, library) for name in (*part.QUICK, *part.SLOW)}
 
 
 def test_numbers_are_those_of_the_header(root):
     header = header_text(root)
     numbers = dict(re.findall(r"\bHORO_([A-Z0-9_]+) = (-?\d+)", header))
     words = "FAST CANONICAL OK".split()  # Python does not use them, or has other names
-    assert {name: getattr(_native, name) for name in numbers if name not in words} == {
+    parts = {**vars(_native), **vars(library)}
+    assert {name: parts[name] for name in numbers if name not in words} == {
         name: int(number) for name, number in numbers.items() if name not in words
     }
 

@@ -36,6 +36,10 @@ typedef struct horo_saver horo_saver;
 HORO_API horo_saver* horo_saver_make(void);
 /* Waits for the save that is being written, and gives up one that has not started. Blocks: as horo_save_wait. */
 HORO_API void horo_saver_free(horo_saver* saver);
+/* Makes the folder, if it is missing, and holds its file .lock until the saver is freed, or until a rank other than
+ * rank 0 begins a save, as the option `lock` does: for rank 0, before it reads what is there. Not collective.
+ * HORO_INTERNAL: another job holds it, or the folder cannot be written. */
+HORO_API int32_t horo_saver_lock(horo_saver* saver, const char* folder);
 
 typedef struct {
   uint32_t struct_bytes;

@@ -31,7 +31,7 @@ from horo._sets import ProcessSet, add_process_set, global_process_set, init, re
 from horo._steps import last_step, last_steps, step_end
 from horo.errors import Drained, HoroError, Mismatch, PeerLost, ReplicasDiffer, ShutDown
 
-from horo import elastic  # isort: skip  # it needs the names above
+from horo import checkpoint, elastic  # isort: skip  # they need the names above
 
 __version__ = version()
 
@@ -45,6 +45,7 @@ __all__ = [
     "ReplicasDiffer",
     "ShutDown",
     "add_process_set",
+    "checkpoint",
     "counters",
     "cross_rank",
     "cross_size",

@@ -1,11 +1,13 @@
-"""Census: which ranks have contributed to a round, and whether one of them knows of ranks that are ready to join.
+"""Census: which ranks have contributed to a round, and whether one of them knows of ranks that are ready to join, or of
+a notice.
 
-A small all_reduce belongs to each round of an optimizer in an elastic job and ends with it: on all ranks or on none, of
-the ranks that contributed to the gradients. So all ranks know the same at the end of a round, and no exchange between
-batches is needed. It has the dtype and the operation of most gradients, so it is a part of their last bucket and costs
-no collective of its own. Its words: whether this rank knows of joiners; how many batches it has taken, and the square;
-and a word for each member, 1 for this rank. A word of a member that is not 0 in the sum or the average has come from
-that member. The numbers of batches are equal on all ranks if the mean of their squares is the square of their mean.
+A small all_reduce belongs to each round of an optimizer in an elastic job and ends with it: on all ranks or on none,
+of the ranks that contributed to the gradients. So all ranks know the same at the end of a round, and no exchange
+between batches is needed. It has the dtype and the operation of most gradients, so it is a part of their last bucket
+and costs no collective of its own. Its words: whether this rank knows of joiners; whether it has a notice; how many
+batches it has taken, and the square; and a word for each member, 1 for this rank. A word of a member that is not 0 in
+the sum or the average has come from that member. The numbers of batches are equal on all ranks if the mean of their
+squares is the square of their mean.
 """
 
 import ctypes
@@ -15,6 +17,7 @@ from horo._specs import Average, Spec, Sum
 from horo.errors import Mismatch
 
 BATCHES = 8  # numbers of batches are compared modulo this: their means are exact enough in float32
+HEAD = 4  # words before those of the members
 TOLERANCE = 5e-5  # of the variance; that of 8,192 ranks, of which one differs by 1, is 1.2e-4
 _SUM = Spec(None, _native.ALL_REDUCE, Sum, _native.FLOAT32)
 
@@ -22,12 +25,12 @@ _SUM = Spec(None, _native.ALL_REDUCE, Sum, _native.FLOAT32)
 class Found:
     """What the ranks have told in one all_reduce."""
 
-    __slots__ = ("contributors", "knows_joiners")
+    __slots__ = ("contributors", "knows_joiners", "knows_notice")
 
     def __init__(self, words, members):
-        knows, numbers, squares, *ones = words
+        knows, notice, numbers, squares, *ones = words
         self.contributors = frozenset(member for member, one in zip(members, ones) if one != 0)
-        self.knows_joiners = knows != 0
+        self.knows_joiners, self.knows_notice = knows != 0, notice != 0
         scale = sum(ones)
         if squares / scale - (numbers / scale) ** 2 > TOLERANCE:
             raise Mismatch(
@@ -56,9 +59,10 @@ class Census:
         gradients. label: for `told`. Returns a work and its memory."""
         if stream:
             self.told[stream] = label
-        number, count = self.batches % BATCHES, 3 + len(self.members)
-        words = (ctypes.c_float * count)(bool(self.session.joiners()), number, number * number)
-        words[3 + self._place] = 1
+        number, count = self.batches % BATCHES, HEAD + len(self.members)
+        has_notice = self.session.notice() is not None
+        words = (ctypes.c_float * count)(bool(self.session.joiners()), has_notice, number, number * number)
+        words[HEAD + self._place] = 1
         name = f"members of round stream {stream}" if stream else "members at a border"
         fields = {"dtype": _native.FLOAT32, "shape": (count,), "round_stream": stream, "stepwise": int(stream != 0)}
         spec = (common if common.op in (Average, Sum) else _SUM)._replace(name=name, set=0, codec=None, **fields)

@@ -11,6 +11,7 @@ from horo import (
     ReplicasDiffer,
     ShutDown,
     add_process_set,
+    checkpoint,
     counters,
     cross_rank,
     cross_size,

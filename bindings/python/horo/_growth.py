@@ -44,6 +44,7 @@ class Growth:
 
     census = None  # a Census, while a function of horo.elastic.run trains
     is_early = False  # see refuse_early()
+    leaves_at_border = False  # a State that is saved is in a batch: a drained rank leaves behind it
 
     def begin_early(self):
         """This rank has joined in the middle of a pass. Until end_early() its script calls no collective: the other

@@ -366,7 +366,7 @@ def library_path():
     return beside
 
 
-def _bind(library, functions):
+def bind(library, functions):
     for name, (result, arguments) in functions.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
@@ -382,7 +382,7 @@ def _load(path):
     found = quick.horo_abi_version()
     if found != ABI_VERSION:
         raise ImportError(f"{path} has version {found} of horo's C ABI; this package expects {ABI_VERSION}")
-    return _bind(slow, SLOW), _bind(quick, QUICK)
+    return bind(slow, SLOW), bind(quick, QUICK)
 
 
 slow, quick = _load(library_path())

@@ -21,7 +21,7 @@ def notice():
 
 
 def leave_if_drained():
-    """Called at the end of a step: raises Drained if there is a notice."""
+    """Called at the end of a step: raises Drained if there is a notice, but where the rank leaves at the border."""
     now = current()
-    if now is not None and now.notice() is not None:
+    if now is not None and not now.leaves_at_border and now.notice() is not None:
         raise Drained

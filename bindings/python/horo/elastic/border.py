@@ -56,6 +56,8 @@ class Border:
         self._census = Census(session) if self.is_elastic else None
         self._outer = None
         self._is_open = False  # a batch was given and no border was settled since
+        self.is_clean = False  # the last call of settle() was at a border, and no gradients are accumulated
+        self._has_notice = False  # a rank has told of a notice
         self._begin()
 
     def _begin(self):
@@ -87,18 +89,31 @@ class Border:
         received since the last settled border, and whether ranks may join here, as a rank knows of joiners; (None,
         False): this is no border, as no round has ended. is_end: it is one in any case. May block, for one exchange."""
         if self._census is None:
+            self._see_gradients()
+            self._has_notice = self.session.notice() is not None  # after the same step on all ranks
             return self.members, False
         self._check_told()
         if is_end or not self._census.found:
             if not is_end and self._gradients():
+                self.is_clean = False
                 return None, False
             self._census.exchange()
+        self._see_gradients()
         found, self._census.found = self._census.found, []
         self._is_open = False
+        self._has_notice |= any(one.knows_notice for one in found)
         contributors = frozenset().union(*(one.contributors for one in found))
-        may_join = any(one.knows_joiners for one in found)
-        # A rank that joins would not have the gradients that were added up and that no round has reduced.
-        return contributors, may_join and not any(one.round.is_dirty for one in self._gradients())
+        return contributors, self.is_clean and any(one.knows_joiners for one in found)
+
+    def _see_gradients(self):
+        """A rank that joins, or a checkpoint, would not have gradients that were added up and that no round has
+        reduced."""
+        self.is_clean = not any(one.round.is_dirty for one in self._gradients())
+
+    def take_notice(self):
+        """Whether a rank has told since the last call that its host is drained. The same on all ranks."""
+        found, self._has_notice = self._has_notice, False
+        return found
 
     def _check_told(self):
         """Raises RuntimeError, on all ranks, if an optimizer has told that is no field of the State: a rank that joins

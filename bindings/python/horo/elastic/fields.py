@@ -37,6 +37,14 @@ class Field:
         self._encoded()  # refuses by name
         return [(self.name, "a value")]
 
+    def saved_terms(self):
+        """[(name, text)] that an object must have, too, which loads this field from a checkpoint; tensors aside."""
+        return self.terms()
+
+    def other_names(self):
+        """What horo_state() would yield as well if tensors that have several names came under each."""
+        return []
+
     def horo_state(self):
         """Yields (name, tensor, kind): kind is "replicated", "per rank" or a sharded(global shape, intervals)."""
         _, tensors = self._encoded()
@@ -84,7 +92,10 @@ class InPlace(Field):
     is_replaced = False
 
     def terms(self):
-        return [(name, form_of(tensor)) for name, tensor, _ in self.horo_state()]
+        return [(name, _form(tensor, kind)) for name, tensor, kind in self.horo_state()]
+
+    def saved_terms(self):
+        return []
 
     def horo_state(self):
         if is_tensor(self.value):
@@ -107,6 +118,13 @@ class InPlace(Field):
 
     def finish(self):
         pass
+
+
+def _form(tensor, kind):
+    """Equal on all ranks: of a sharded tensor, that of the whole."""
+    if not isinstance(kind, Sharded):
+        return form_of(tensor)
+    return f"{form_of(tensor).partition('[')[0]}{list(kind.shape)}, sharded"
 
 
 class StateDict(Field):
@@ -133,6 +151,10 @@ class OfSampler(StateDict):
         sampler = self.value
         text = f"Sampler of {sampler.length} samples, batches of {sampler.batch_size}, seed {sampler.seed}"
         return [(self.name, text + ", drop_last" * sampler.drop_last)]
+
+    def saved_terms(self):
+        """Batches may be others: the number of ranks may be, too."""
+        return [(self.name, f"Sampler of {self.value.length} samples, seed {self.value.seed}")]
 
 
 def adapter_of(value):

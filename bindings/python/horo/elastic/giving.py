@@ -1,7 +1,7 @@
 """Giving: the fields of a State from the ranks that have it to those that have joined."""
 
 from horo.elastic import gathers
-from horo.elastic.buffers import buffer_of
+from horo.elastic.buffers import Sharded, buffer_of
 from horo.elastic.fields import from_json, to_json
 from horo.elastic.transfer import transfer
 
@@ -36,7 +36,7 @@ class Giving:
         session.synced(moved.text)
 
     def _own(self, fields):
-        return [buffer_of(*row) for field in fields for row in field.horo_state()]
+        return [buffer_of(*row) for field in fields for row in field.horo_state() if not isinstance(row[2], Sharded)]
 
     def _room(self, fields, rest):
         """The Buffers of this rank, made by what the others have told."""
@@ -46,4 +46,5 @@ class Giving:
                 f"rank {self._border.me}: the State has the fields "
                 f"{', '.join(here)} here and {', '.join(there)} on the ranks that it joins"
             )
-        return [buffer_of(*row) for field in fields for row in field.prepare(rest["fields"][field.name])]
+        rows = [row for field in fields for row in field.prepare(rest["fields"][field.name])]
+        return [buffer_of(*row) for row in rows if not isinstance(row[2], Sharded)]

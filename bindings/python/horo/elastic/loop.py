@@ -47,16 +47,21 @@ def train(function, state):
 
     def attempt(before):
         session = _default.session()
+        if session.is_elastic:
+            state.check_can_be_given()
         border = Border(session, state._gradients)
         if before is not None:
             state._join(border, before)
         else:
             state._begin(border)
-            make_equal(state, border)
+            if not state._resume(border):
+                make_equal(state, border)
         offer(session, call, terms)
         border.open()
         try:
-            return function()
+            result = function()
+            state._finish()
+            return result
         finally:
             border.close()
             state._end()

@@ -1,18 +1,20 @@
 """The small values of a state as JSON. Tensors and arrays stay out: a list keeps them, and JSON has their places in it.
 
-JSON keeps None, booleans, integers, floats (all bits, also nan and infinities), strings, lists and dicts with keys that
-are strings; other kinds are marked by a dict with one of the keys of MARKS. Nothing is pickled, unless the caller
+JSON keeps None, booleans, integers of 64 bits, finite floats (all bits), strings, lists and dicts with keys that are
+strings; other values are marked by a dict with one of the keys of MARKS. Nothing is pickled, unless the caller
 trusts it. So a rank that joins runs no code that another rank has sent.
 """
 
 import base64
 import collections
+import math
 import pickle
 import sys
 
-MARKS = ("~tensor", "~tuple", "~dict", "~bytes", "~set", "~number", "~scalar", "~pickle")
+MARKS = ("~tensor", "~tuple", "~dict", "~bytes", "~set", "~number", "~scalar", "~pickle", "~int", "~float")
 CONTAINERS = (list, tuple, dict, set, frozenset)
-_PLAIN = (type(None), bool, int, float, str)
+_PLAIN = (type(None), bool, str)
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # integers that every reader of JSON keeps
 
 
 def is_tensor(value):
@@ -47,6 +49,10 @@ class Encoder:
         kind = type(value)
         if kind in _PLAIN:
             return value
+        if kind is int:
+            return value if _LEAST <= value <= _MOST else {"~int": str(value)}
+        if kind is float:
+            return value if math.isfinite(value) else {"~float": str(value)}
         if kind is list:
             return [self.encode(one, f"{path}.{place}") for place, one in enumerate(value)]
         if is_tensor(value):
@@ -61,9 +67,9 @@ class Encoder:
         if kind in (set, frozenset):
             return {"~set": [self.encode(one, path) for one in sorted(value, key=repr)], "kind": kind.__name__}
         if kind is complex:
-            return {"~number": [value.real, value.imag]}
-        if _is_numpy_scalar(value) and kind(value.item()) == value:
-            return {"~scalar": [str(value.dtype), value.item()]}
+            return {"~number": [self.encode(value.real), self.encode(value.imag)]}
+        if _is_numpy_scalar(value) and (kind(value.item()) == value or value != value):
+            return {"~scalar": [str(value.dtype), self.encode(value.item())]}
         return self._other(value, path)
 
     def _mapping(self, value, path):
@@ -110,7 +116,8 @@ def decode(value, tensors, trust=False):
                 raise ValueError("horo.elastic.State: a pickled value; expected State(trust=True) on all ranks")
             return pickle.loads(base64.b64decode(content))
         makers = {"~tuple": lambda: tuple(map(back, content)), "~bytes": lambda: base64.b64decode(content)}
-        makers |= {"~scalar": lambda: _numpy_scalar(content), "~number": lambda: complex(*content)}
+        makers |= {"~int": lambda: int(content), "~float": lambda: float(content)}
+        makers |= {"~scalar": lambda: _numpy_scalar(back(content)), "~number": lambda: complex(*map(back, content))}
         return makers[mark]()
 
     return back(value)

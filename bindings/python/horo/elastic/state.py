@@ -1,6 +1,7 @@
 """State: all that a rank which joins needs to train on with equal bits, and the loop in which ranks may join."""
 
 import functools
+import os
 
 from horo._arguments import flag, whole
 from horo._changes import Growing, Ranks
@@ -11,6 +12,7 @@ from horo.elastic.deal import Place
 from horo.elastic.fields import Options, adapter_of, check_assigned
 from horo.elastic.giving import Giving
 from horo.elastic.sampler import Sampler
+from horo.errors import Drained
 
 NOTHING = Place(0, ())  # of a pass is used
 _OUTSIDE = "State.{}: expected in a function of horo.elastic.run, which gets the state as its first argument"
@@ -48,7 +50,7 @@ class State:
             raise ValueError(f"State(buffers={buffers!r}); expected None or 'mean'")
         private = {"names": tuple(sorted(fields)), "trust": flag(trust, "State: trust"), "mean": buffers == "mean"}
         private |= {"seed": seed if seed in (None, False) else whole(seed, "State: seed"), "callbacks": []}
-        private |= {"pass": 0, "step": 0, "border": None, "in_passes": None}
+        private |= {"pass": 0, "step": 0, "border": None, "in_passes": None, "keeper": None}
         private["adapters"] = {name: adapter_of(value) for name, value in fields.items()}
         vars(self).update({f"_{name}": value for name, value in private.items()} | fields)
         self.terms()  # refuses fields by name
@@ -83,8 +85,9 @@ class State:
                     self._in_passes = None
             self._finish_batch()
             self._start_pass(number + 1)
-            if border.is_elastic and number + 1 < count:
-                self._grow_if(self._settle(is_end=True))
+            may_join = border.is_elastic and number + 1 < count and self._settle(is_end=True)
+            self._keep_if_due()
+            self._grow_if(may_join)
 
     def batches(self, loader):
         """The batches of a loader with a Sampler of this State, as the loader yields them: those that are left of the
@@ -107,17 +110,44 @@ class State:
         self._callbacks.append(function)
         return functools.partial(self._callbacks.remove, function)
 
+    def keep(self, folder, every_s=None, every_rounds=None, keep=3, resume=True, strict=False):
+        """Saves the State in the folder, in the background, at borders: every so many seconds, or steps; by default
+        every 300 s. The end of the function of elastic.run is saved, too. The newest `keep` checkpoints stay.
+
+        elastic.run goes on where the newest whole checkpoint stood, for any number of ranks, unless resume is False.
+        Runs of `horo scale run` are neither saved nor resumed.
+        All ranks call keep() with the same arguments, before elastic.run, and see the same folder. A save that fails is
+        told in one line, last_error has it, and training goes on; strict: the next save raises it on all ranks.
+        Raises ValueError for an argument out of range, RuntimeError in a function of horo.elastic.run."""
+        from horo.checkpoint.keeper import keeper_of
+
+        if self._border is not None:
+            raise RuntimeError("State.keep(): called in a function of horo.elastic.run: call it before")
+        keeper = keeper_of(folder, every_s, every_rounds, (keep, resume, strict))
+        self._keeper = None if os.environ.get("HORO_SCALE") == "1" else keeper
+
+    @property
+    def last_error(self):
+        """Why the last save of keep() that has failed on this rank did, or None."""
+        return None if self._keeper is None else self._keeper.last_error
+
     def terms(self):
         """Lines name=value: types, shapes and dtypes of the fields. A rank that joins has the same lines, or is refused
         before the others wait for it."""
         fields = self._fields()
         rows = [row for field in fields for row in field.terms()]
-        for field in fields:
-            for name, _, kind in field.horo_state():
-                if isinstance(kind, Sharded):
-                    raise ValueError(f"horo.elastic.State: {name} is sharded: a rank that joins cannot get it yet")
         rows += [("buffers", "mean" if self._mean else "of rank 0"), ("trust", str(self._trust))]
+        if self._keeper is not None:
+            rows.append(("keep", str(self._keeper.settings())))
         return [f"state.{name}={text}" for name, text in rows]
+
+    def check_can_be_given(self):
+        """Raises ValueError if a rank that joins could not get a field."""
+        for name, _, kind in (row for field in self._fields() for row in field.horo_state()):
+            if isinstance(kind, Sharded):
+                raise ValueError(
+                    f"horo.elastic.State: {name} is sharded: in an elastic job a rank that joins cannot get it yet"
+                )
 
     def most_ranks(self):
         """For each Sampler to have a step; None: there is none."""
@@ -158,12 +188,17 @@ class State:
 
     def _end(self):
         """The function of run has ended on this rank."""
+        if self._keeper is not None:
+            self._keeper.abandon(self._border)
+        self._border.session.leaves_at_border = False
         self._border.session.end_early()
         self._border = None
 
     def _begin_batch(self, part):
         """A batch, that of this Part, is given to the script."""
-        self._border.session.end_early()
+        session = self._border.session
+        session.end_early()
+        session.leaves_at_border = self._keeper is not None
         self._border.count_batch(part.counts)
         self._step += 1
         if self._seed is not False:
@@ -175,6 +210,7 @@ class State:
         """The script asks for the next batch."""
         may_join = self._settle()
         if sampler.steps_left():  # else the pass is over: its end is a border, too
+            self._keep_if_due()
             self._grow_if(may_join)
 
     def _finish_batch(self):
@@ -236,20 +272,50 @@ class State:
         for field in self._fields():
             field.give_up()
 
+    def _keep_if_due(self):
+        """Between two batches, or two passes."""
+        border = self._border
+        if self._keeper is None or not border.is_clean:
+            return
+        if not border.take_notice():
+            return self._keeper.at_border(self, border)
+        notice = border.session.notice()
+        self._keeper.leave(self, border, notice)
+        if notice is not None:
+            raise Drained
+
+    def _resume(self, border):
+        """Whether the fields are those of a checkpoint now."""
+        return self._keeper is not None and self._keeper.start(self, border)
+
+    def _finish(self):
+        """The function of run has returned on all ranks."""
+        if self._keeper is not None:
+            self._finish_batch()
+            self._keeper.finish(self, self._border)
+
     def _tell(self, changed):
+        if changed.lost and self._keeper is not None:
+            self._keeper.lose(changed.lost)
         for function in list(self._callbacks):
             function(changed)
 
     def _rest(self, fields):
         """JSON: all that is no tensor."""
         border = self._border
-        small = {"members": list(border.members), "seen": list(border.seen)}
-        small |= {"pass": vars(self)["_pass"], "step": self._step}
+        small = self._place() | {"members": list(border.members), "seen": list(border.seen)}
+        if self._keeper is not None:
+            small["keeper"] = self._keeper.to_give()
         return small | {"fields": {field.name: field.rest() for field in fields}}
+
+    def _place(self):
+        return {"pass": vars(self)["_pass"], "step": self._step}
 
     def _take(self, fields, rest):
         """This rank has the bytes of all tensors of these fields."""
         vars(self)["_pass"], self._step = rest["pass"], rest["step"]
+        if self._keeper is not None and "keeper" in rest:
+            self._keeper.take(rest["keeper"])
         for field in fields:
             field.finish()
             if field.is_replaced:

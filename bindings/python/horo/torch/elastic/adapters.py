@@ -63,6 +63,14 @@ class OfModule(InPlace):
                 )
             yield self._full(name), tensor, kind
 
+    def other_names(self):
+        first = {id(tensor) for tensor in (*self.value.parameters(), *self.value.buffers())}
+        for pairs, kind in ((self.value.named_parameters, REPLICATED), (self.value.named_buffers, PER_RANK)):
+            names = {name for name, _ in pairs()}
+            for name, tensor in pairs(remove_duplicate=False):
+                if name not in names and id(tensor) in first:
+                    yield self._full(name), tensor, kind
+
 
 class OfScaler(StateDict):
     def give_up(self):
@@ -83,6 +91,10 @@ class OfOptimizer(Field):
         for name, param in zip(self._names(), self._params()):
             rows.append((self._full(f"params.{name}"), form_of(param)))
         return [*rows, *((self._full(f"distributed.{name}"), text) for name, text in options_of(self.value))]
+
+    def saved_terms(self):
+        """What distributes it may be other options."""
+        return [row for row in self.terms() if not row[0].startswith(self._full("distributed."))]
 
     def give_up(self):
         self.value.zero_grad(set_to_none=True)

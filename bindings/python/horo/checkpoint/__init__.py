@@ -1,0 +1,84 @@
+"""Checkpoints: folders of safetensors files that any number of ranks loads. See docs/checkpoint.md.
+
+    horo.checkpoint.save("ckpt/last", {"model": model, "optimizer": optimizer, "epoch": 7})
+    epoch = horo.checkpoint.load("ckpt/last", {"model": model, "optimizer": optimizer, "epoch": 0})["epoch"]
+
+State.keep() saves a State at borders by itself.
+"""
+
+import os
+
+from horo import _default
+from horo._arguments import flag
+from horo.checkpoint import opening, saving
+from horo.checkpoint.content import Content, fields_of, path_text
+from horo.checkpoint.library import list_of
+from horo.checkpoint.saving import Saving
+from horo.elastic.state import State
+from horo.errors import HoroError
+
+__all__ = ["Saving", "load", "save"]
+
+
+def save(path, x, trust=False):
+    """Writes x into the folder `path`, in the background, and returns a Saving when the memory is copied: tensors may
+    change from then on. A checkpoint of this path is replaced when the new one is whole.
+
+    x: a State, or a dict of fields by name, of the types that a State takes. Collective over the world: all ranks save
+    equal values under the same path, on a file system that they share; alone, without init(), it is that of one rank.
+    Each rank writes its part. trust: values of unknown types are pickled. shutdown() and the end of the process wait
+    until it is written, and so does the next save. Blocks. Raises TypeError for a value of another type, ValueError if
+    ranks differ, HoroError with the reason if the folder cannot be written."""
+    path = path_text(path, "horo.checkpoint.save")
+    content = Content(_fields(x, trust, "horo.checkpoint.save"))
+    place = x._place() if isinstance(x, State) else {}
+    return saving.write(path, _default.current(), content.rest(place), content.tensors(), place.get("step", 0))
+
+
+def load(path, x, trust=False):
+    """Fills the objects in x with those of the checkpoint, in place. Returns {name: value} of the plain values, such as
+    numbers, texts, lists and dicts; those of a State are set, too.
+
+    path: a checkpoint, or a folder of State.keep(), of which it takes the newest whole one. x: as for save(); it may
+    have some of the fields. Collective over the world; the number of ranks may be another one than that of the save.
+    Nothing is written before all files are verified. Blocks. Raises ValueError, with the name, where the checkpoint has
+    another type, shape or dtype; HoroError, with the file, for damage; in both cases x is as it was."""
+    path, session = path_text(path, "horo.checkpoint.load"), _default.current()
+    content = Content(_fields(x, trust, "horo.checkpoint.load"))
+    for candidate in _candidates(session, path):
+        try:
+            reader, room = opening.opened(session, candidate, content)
+            reader.load(session, [tensor for tensor, _ in room], verify_first=True)
+            break
+        except HoroError as error:
+            damage = error
+    else:
+        raise damage from None
+    reader.close()
+    for _, buffer in room:
+        buffer.finish()
+    if isinstance(x, State):
+        x._take(content.fields, {"pass": 0, "step": 0} | reader.index["rest"])
+    else:
+        for field in content.fields:
+            field.finish()
+    return {field.name: field.value for field in content.fields if field.is_replaced}
+
+
+def _fields(x, trust, what):
+    if isinstance(x, State):
+        return x._fields()
+    if not isinstance(x, dict) or not x or not all(type(name) is str and name for name in x):
+        kind = f"a {type(x).__name__}" if not isinstance(x, dict) else f"a dict with the keys {list(x)[:5]}"
+        raise TypeError(f"{what}: {kind}; expected a State, or a dict of fields by name, such as {{'model': model}}")
+    return fields_of(x, flag(trust, f"{what}: trust"))
+
+
+def _candidates(session, path):
+    """The checkpoint itself, or those of the folder that rank 0 sees, newest first."""
+    found = [one["path"] for one in list_of(path)] if _is_folder_of_many(path) else []
+    return opening.gathered(session, "candidates", found or [path])[0]
+
+
+def _is_folder_of_many(path):
+    return os.path.isdir(path) and not os.path.exists(os.path.join(path, "index.json"))

@@ -1,0 +1,143 @@
+"""Content: the fields of a State or of a dict as a checkpoint has them, tensors by name and all else as JSON."""
+
+import json
+import os
+import sys
+import typing
+
+from horo.checkpoint.library import PER_RANK, REPLICATED, SHARDED, Tensor
+from horo.elastic import buffers
+from horo.elastic.buffers import Sharded, buffer_of
+from horo.elastic.fields import Options, adapter_of
+
+_KINDS = {buffers.REPLICATED: REPLICATED, buffers.PER_RANK: PER_RANK}
+DTYPES = {
+    *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128", "bool"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+}
+
+
+class Row(typing.NamedTuple):
+    """A tensor with its name and kind, as horo_state() yields it."""
+
+    name: str
+    tensor: object
+    kind: object
+
+
+def path_text(path, what):
+    """The absolute path of a folder, as a text. Raises ValueError if it is none."""
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text:
+        raise ValueError(f"{what}: the path {path!r}; expected the name of a folder")
+    return os.path.abspath(text)
+
+
+def fields_of(values, trust=False):
+    """A Field for each value of a dict. Raises TypeError for a value of a type that cannot be saved, with its name."""
+    options = Options(trust)
+    return [adapter_of(value)(name, value, options) for name, value in values.items()]
+
+
+def _described(row, alias_of=-1, address=0):
+    """The Tensor of a row."""
+    name, tensor, kind = row
+    if hasattr(tensor, "to_local"):
+        raise ValueError(
+            f"horo.checkpoint: the tensor {name} is a DTensor; expected a plain one. DTensors are for "
+            "torch.distributed.checkpoint, over the backend 'horo'"
+        )
+    dtype = str(tensor.dtype).replace("torch.", "")
+    if dtype not in DTYPES:
+        raise ValueError(
+            f"horo.checkpoint: the tensor {name} is of {dtype}; expected one of {', '.join(sorted(DTYPES))}"
+        )
+    if isinstance(kind, Sharded):
+        return Tensor(name, dtype, kind.shape, SHARDED, kind.intervals, alias_of, address)
+    return Tensor(name, dtype, tuple(tensor.shape), _KINDS[kind], (), alias_of, address)
+
+
+def _memory_of(tensor):
+    """What two tensors have in common that are one, or None."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        if tensor.layout is not torch.strided or not tensor.numel():
+            return None
+        return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+    return (tensor.ctypes.data, tensor.dtype.str, tensor.shape, tensor.strides) if tensor.size else None
+
+
+class Content:
+    """The fields of one object on this rank."""
+
+    def __init__(self, fields):
+        self.fields = fields
+
+    # For a save
+
+    def tensors(self):
+        """[(Row, Tensor)]: those to save, with the second and further names of each."""
+        rows = [Row(*row) for field in self.fields for row in (*field.horo_state(), *field.other_names())]
+        places, found = {}, []
+        for place, row in enumerate(rows):
+            memory = _memory_of(row.tensor)
+            first = place if memory is None or isinstance(row.kind, Sharded) else places.setdefault(memory, place)
+            found.append((row, _described(row, -1 if first == place else first)))
+        return found
+
+    def rest(self, more, has_terms=True):
+        """Bytes of JSON: what is no tensor. more: a dict, beside the fields. has_terms: the objects that load it are
+        compared with those that were saved."""
+        fields = {field.name: field.rest() for field in self.fields}
+        terms = {field.name: field.saved_terms() for field in self.fields} if has_terms else {}
+        return json.dumps({**more, "fields": fields, "terms": terms}, separators=(",", ":")).encode()
+
+    # For a load
+
+    def check(self, index, path):
+        """Raises ValueError, with the name, for what the checkpoint does not have, or has in another form."""
+        rest = index["rest"]
+        for field in self.fields:
+            if field.name not in rest["fields"]:
+                raise ValueError(f"{path} has no field {field.name!r}; it has {', '.join(rest['fields'])}")
+            if (terms := rest["terms"].get(field.name)) is None:
+                continue
+            here, there = dict(field.saved_terms()), dict(map(tuple, terms))
+            for name in (*here, *there):
+                if here.get(name) != there.get(name):
+                    raise ValueError(
+                        f"{path} has {there.get(name, 'nothing')} as {name}; expected {here.get(name, 'nothing')}"
+                    )
+
+    def room(self, index):
+        """[(Tensor, Buffer)]: the memory that a load fills."""
+        rest = index["rest"]["fields"]
+        rows = [Row(*row) for field in self.fields for row in field.prepare(rest[field.name])]
+        pairs = [(row, buffer_of(*row)) for row in rows]
+        return [(_described(row, address=buffer.address), buffer) for row, buffer in pairs]
+
+    def check_left(self, index, tensors, path):
+        """Raises ValueError if the checkpoint has a tensor of one of the fields that is not loaded."""
+        names = {one.name for one in tensors} | {row.name for field in self.fields for row in _rows_of(field)}
+        prefixes = tuple(f"{field.name}." for field in self.fields)
+        for one in index["tensors"]:
+            if one["name"].startswith(prefixes) and one["name"] not in names and not one.get("alias_of"):
+                raise ValueError(f"{path} has the tensor {one['name']}, which the object to load does not have")
+
+
+def _rows_of(field):
+    return [Row(*row) for row in field.other_names()]
+
+
+def give(saver, pairs):
+    """Copies what this rank gives of each tensor into the memory of the saver. pairs: of tensors()."""
+    for place, (row, _) in enumerate(pairs):
+        first, count = saver.part(place)
+        if not count:
+            continue
+        is_whole = not row.tensor.shape or count == row.tensor.shape[0]
+        buffer = buffer_of(row.name, row.tensor if is_whole else row.tensor[first : first + count])
+        saver.take(place, buffer.address)
