@@ -63,7 +63,7 @@ CheckpointTensor tensor_from(const horo_checkpoint_tensor& given) {
   if ((given.shape == nullptr && given.dims > 0) || (given.intervals == nullptr && given.interval_count > 0))
     throw std::invalid_argument("shape or intervals of " + tensor.name + " is a null pointer");
   tensor.shape.assign(given.shape, given.shape + given.dims);
-  for (uint32_t i = 0; i < given.interval_count; ++i)
+  for (std::size_t i = 0; i < given.interval_count; ++i)
     tensor.ranges.push_back({given.intervals[2 * i], given.intervals[2 * i + 1]});
   tensor.alias_of = given.alias_of;
   tensor.data = static_cast<std::byte*>(given.data);

@@ -223,7 +223,7 @@ std::vector<DealtPart> deal(std::span<const CheckpointTensor> tensors, std::span
 std::string fault_of(std::span<const CheckpointTensor> tensors) {
   std::set<std::string> names;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::string fault = fault_of_one(tensors, i);
+    std::string fault = fault_of_one(tensors, i);
     if (!fault.empty()) return fault;
     if (!names.insert(tensors[i].name).second) return say("two tensors are named ", tensors[i].name);
   }

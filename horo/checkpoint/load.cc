@@ -136,10 +136,10 @@ class Loading {
 
  private:
   std::string own_fault() const {
-    const std::string fault = fault_of(tensors_);
+    std::string fault = fault_of(tensors_);
     if (!fault.empty()) return fault;
     for (const CheckpointTensor& tensor : tensors_) {
-      const std::string lack = tensor.alias_of < 0 ? fault_of_want(checkpoint_, tensor) : "";
+      std::string lack = tensor.alias_of < 0 ? fault_of_want(checkpoint_, tensor) : "";
       if (!lack.empty()) return lack;
     }
     return "";

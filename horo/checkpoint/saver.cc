@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -25,7 +26,7 @@ Saver::Saver() : generation_(fork_generation()) {}
 
 Saver::~Saver() {
   if (!is_here()) {  // its thread cannot be joined
-    new std::jthread(std::move(thread_));
+    new (std::nothrow) std::jthread(std::move(thread_));
     return;
   }
   make_ready();

@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-/* The parts of a step, in the order of horo_step.bars_ns. */
-enum horo_bar {
+/* horo_bar: the parts of a step, in the order of horo_step.bars_ns. */
+enum {
   HORO_BAR_INPUT = 0,
   HORO_BAR_FORWARD = 1,
   HORO_BAR_BACKWARD = 2,
@@ -37,7 +37,7 @@ enum {
 
 /* One step of this rank. Times are nanoseconds, those of the clock CLOCK_MONOTONIC; the bars add up to time_ns. -1: not
  * known, but for a bar: bit number i of `known` says whether bar i is known, and a bar that is not is 0. */
-typedef struct horo_step {
+typedef struct {
   uint32_t struct_bytes; /* set by the caller: sizeof(horo_step) */
   uint32_t known;
   uint64_t number; /* from 1 */
@@ -60,8 +60,8 @@ typedef struct horo_step {
   int64_t late_ns[HORO_LATE_RANKS];    /* its skew for each */
 } horo_step;
 
-/* Kinds of marks. A collection (of garbage) is beside the bars. */
-enum horo_mark {
+/* horo_mark: kinds of marks. A collection (of garbage) is beside the bars. */
+enum {
   HORO_MARK_INPUT = 0,
   HORO_MARK_BACKWARD = 1,
   HORO_MARK_OPTIMIZER = 2,
@@ -75,7 +75,7 @@ enum {
 };
 
 /* What the caller knows of a step that ends. */
-typedef struct horo_ended_step {
+typedef struct {
   uint32_t struct_bytes; /* set by the caller: sizeof(horo_ended_step) */
   uint32_t flags;
   uint64_t stream;
