@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "ring/shm/cache_distance.h"
+#include "horo/base/past_caches.h"
 
 namespace horo {
 namespace {

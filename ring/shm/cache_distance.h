@@ -59,8 +59,4 @@ class CacheDistances {
   std::uint64_t probes_ = 0, short_collectives_ = 0;
 };
 
-// memcpy() with stores that bypass the caches, for long data. Later stores of this thread become visible later. A plain
-// copy where the processor has no such stores.
-void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
-
 }  // namespace horo

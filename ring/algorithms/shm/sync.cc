@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "horo/base/error.h"
+#include "horo/base/past_caches.h"
 #include "horo/base/say.h"
 #include "ring/algorithms/shm/control_block.h"
 #include "ring/reduce/reduce.h"
