@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "horo/base/hash.h"
+#include "horo/base/past_caches.h"
 #include "horo/base/say.h"
 #include "horo/base/wire.h"
 #include "horo/checkpoint/rows.h"
@@ -89,7 +90,7 @@ class Delivery {
   static void put(const WantedPiece& piece, std::uint64_t at, std::span<const std::byte> bytes) {
     const CheckpointTensor& tensor = *piece.tensor;
     if (tensor.kind != TensorKind::kSharded) {
-      std::memcpy(tensor.data + at, bytes.data(), bytes.size());
+      copy_past_caches(tensor.data + at, bytes.data(), bytes.size());
       return;
     }
     std::uint64_t packed = 0;  // bytes of the ranges before
@@ -126,8 +127,9 @@ class Loading {
     agree();
     const Delivery delivery(checkpoint_, tensors_);
     blocks_ = delivery.blocks();
+    deal();
     if (verifies_first) verify_own();
-    if (ranks_ == 1) {
+    if (session_ == nullptr || session_->topology().local_size == session_->topology().size) {
       deliver_alone(delivery);
     } else {
       deliver_in_rounds(delivery);
@@ -176,26 +178,40 @@ class Loading {
     }
   }
 
-  // The block of this rank that comes after the i-th one of all; null: none.
-  const BlockPlace* after(std::size_t i) const { return i + ranks_ < blocks_.size() ? &blocks_[i + ranks_] : nullptr; }
+  // Deals the blocks: block i is that of rank i % ranks_. Those of a rank lie one after the other in the files.
+  void deal() {
+    std::vector<BlockPlace> dealt(blocks_.size());
+    std::size_t next = 0;
+    for (std::size_t rank = 0; rank < ranks_; ++rank)
+      for (std::size_t i = rank; i < dealt.size(); i += ranks_) dealt[i] = blocks_[next++];
+    blocks_ = std::move(dealt);
+  }
 
   void verify_own() {
     std::string failure;
     try {
-      for (std::size_t i = rank_; i < blocks_.size(); i += ranks_) checkpoint_.verify(blocks_[i], after(i));
+      for (std::size_t i = rank_; i < blocks_.size(); i += ranks_) checkpoint_.verify(blocks_[i]);
     } catch (const std::exception& error) {
       failure = error.what();
     }
     raise_first(session_, "verify", failure, ranks_);
   }
 
+  // All ranks read all blocks, in the order of the files. On one host the disk reads them once, for the page cache that
+  // the ranks share.
   void deliver_alone(const Delivery& delivery) {
-    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      const std::span bytes(buffer.get(), checkpoint_.bytes_of(blocks_[i]));
-      checkpoint_.read(blocks_[i], bytes, after(i));
-      delivery.deliver(blocks_[i], bytes);
+    std::string failure;
+    try {
+      const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
+      for (const BlockPlace place : delivery.blocks()) {
+        const std::span bytes(buffer.get(), checkpoint_.bytes_of(place));
+        checkpoint_.read(place, bytes);
+        delivery.deliver(place, bytes);
+      }
+    } catch (const std::exception& error) {
+      failure = error.what();
     }
+    raise_first(session_, "read", failure, ranks_);
   }
 
   // In a round the next few blocks go from the ranks that have read them to all. While they travel, each rank reads its
@@ -234,7 +250,7 @@ class Loading {
     if (i < blocks_.size()) {
       bytes = checkpoint_.bytes_of(blocks_[i]);
       try {
-        if (failure.empty()) checkpoint_.read(blocks_[i], {to, bytes}, after(i));
+        if (failure.empty()) checkpoint_.read(blocks_[i], {to, bytes});
       } catch (const std::exception& error) {
         failure = error.what();
       }
@@ -292,10 +308,9 @@ void load(Checkpoint& checkpoint, Session* session, const std::vector<Checkpoint
 
 void verify(Checkpoint& checkpoint, const std::function<void(std::uint64_t bytes)>& progress) {
   for (std::size_t part = 0; part < checkpoint.index().parts.size(); ++part) checkpoint.check_header(part);
-  const std::vector<BlockPlace> blocks = checkpoint.blocks();
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
-    checkpoint.verify(blocks[i], i + 1 < blocks.size() ? &blocks[i + 1] : nullptr);
-    if (progress) progress(checkpoint.bytes_of(blocks[i]));
+  for (const BlockPlace place : checkpoint.blocks()) {
+    checkpoint.verify(place);
+    if (progress) progress(checkpoint.bytes_of(place));
   }
 }
 

@@ -35,11 +35,11 @@ class Checkpoint {
 
   std::uint64_t bytes_of(BlockPlace place) const { return index_.parts[place.part].block_bytes(place.block); }
   std::vector<BlockPlace> blocks() const;
-  // Reads the block into `to`, which has its size, and verifies it. `next`: the block that is read after it, or null.
-  // One thread at a time.
-  void read(BlockPlace place, std::span<std::byte> to, const BlockPlace* next = nullptr);
+  // Reads the block into `to`, which has its size. Throws if its checksum is wrong. The kernel reads ahead of a caller
+  // that takes the blocks of a part in order. One thread at a time, in this call and the next.
+  void read(BlockPlace place, std::span<std::byte> to);
   // The same without the bytes.
-  void verify(BlockPlace place, const BlockPlace* next = nullptr);
+  void verify(BlockPlace place);
   // The header of a part is that of its pieces. Throws as the constructor.
   void check_header(std::size_t part) const;
 
@@ -47,7 +47,7 @@ class Checkpoint {
   void open_index();
   std::string header_of_part(const SavedPart& part, const Fd& fd) const;
   const Fd& part_file(std::uint32_t part);
-  void scan(BlockPlace place, const BlockPlace* next, std::byte* to);
+  void scan(BlockPlace place, std::byte* to);
   std::string damage(BlockPlace place) const;
 
   OpenFolder folder_;

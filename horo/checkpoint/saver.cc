@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "horo/base/forked.h"
+#include "horo/base/past_caches.h"
 #include "horo/base/say.h"
 #include "horo/base/thread.h"
 
@@ -133,7 +134,7 @@ void Saver::take(std::size_t tensor, const std::byte* data) {
   for (const Copy& copy : mine.copies) {
     if (copy.bytes == 0) continue;
     if (data == nullptr) throw std::invalid_argument(say("the data of ", name, " is a null pointer"));
-    std::memcpy(staging_.bytes().data() + copy.to, data + copy.from, copy.bytes);
+    copy_past_caches(staging_.bytes().data() + copy.to, data + copy.from, copy.bytes);
   }
   given_[tensor].is_taken = true;
   const MutexLock lock(mutex_);

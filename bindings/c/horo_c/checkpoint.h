@@ -86,10 +86,12 @@ typedef struct horo_checkpoint horo_checkpoint;
 HORO_API horo_checkpoint* horo_checkpoint_open(const char* path);
 /* The index, JSON. Valid until the checkpoint is closed. */
 HORO_API const char* horo_checkpoint_index(horo_checkpoint* checkpoint);
-/* Reads tensors. Collective; the ranks ask for the same tensors, and may ask for different rows. The ranks read each
- * byte once together and give it to the others. A block of a part is verified before a byte of it is used;
- * verify_first: all blocks are, before the first byte is written to the tensors. Blocks. The same result on all ranks.
- * HORO_INVALID_ARGUMENT: the checkpoint has no tensor of this name, or another dtype or shape; nothing was written. */
+/* Reads tensors. Collective; the ranks ask for the same tensors, and may ask for different rows. The disk or file
+ * server reads each byte once. A block of a part is verified before a byte of it is used; verify_first: all blocks are,
+ * each by one rank, before the first byte is written to the tensors, which reads twice (the second time mostly from
+ * memory). Blocks. The same result on all ranks. HORO_INVALID_ARGUMENT: the checkpoint has no tensor of this name, or
+ * another dtype or shape; nothing was written. Another error without verify_first: some tensors may be those of the
+ * file. */
 HORO_API int32_t horo_checkpoint_load(horo_checkpoint* checkpoint, horo_session* session,
                                       const horo_checkpoint_tensor* tensors, size_t count, int32_t verify_first);
 /* Verifies all blocks, in this process alone. Blocks. */
