@@ -54,10 +54,10 @@ def add_arguments(parser):
 
 
 def fail_points(on_devices=False):
-    """The names in the sources of the session but those of joins; those of devices only on request."""
+    """The names in the sources of the session but those of joins and saves; those of devices only on request."""
     files = sorted((survivors.ROOT / "horo").rglob("*.cc"))
     names = {name for file in files for name in re.findall(r'fail_point\("([\w.]+)"\)', file.read_text())}
-    names = {name for name in names if not name.startswith(("border.", "join.", "transfer."))}
+    names = {name for name in names if not name.startswith(("border.", "checkpoint.", "join.", "transfer."))}
     return sorted(name for name in names if on_devices or not name.startswith("device."))
 
 
