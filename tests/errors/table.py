@@ -34,6 +34,7 @@ SECTIONS = (
     "Settings",
     "Ranks that disagree",
     "Ranks that die, stop or leave",
+    "Checkpoints",
     "Exceptions, signals and exits",
     "Tensors",
     "DistributedOptimizer",

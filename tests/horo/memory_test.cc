@@ -66,7 +66,7 @@ class Memory : public testing::TestWithParam<test::Wire> {};
 INSTANTIATE_TEST_SUITE_P(Wires, Memory, testing::Values(test::Wire::kInProcess, test::Wire::kTcp, test::Wire::kShm),
                          [](const auto& info) { return test::name_of(info.param); });
 
-constexpr int kStride = test::kSanitized ? 3 : 1;  // between the allocations that fail
+constexpr int kStride = test::kSanitized ? 7 : 3;  // between the allocations that fail
 
 using IsGood = std::function<bool(const std::string&)>;
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import stat
 import subprocess
+import time
 
 import pytest
 from launching import HORO
@@ -112,9 +113,15 @@ def test_contributing_states_the_minutes_of_each_part():
 
 
 def test_a_part_is_printed_beside_its_budget():
-    done = run(ROOT / "tools/test", "setup")
+    done = run(ROOT / "tools/test", "setup", env=os.environ | {"TEST_ENDS_BY": ""})
     line = rf"^setup +passed +\d+ s of +{60 * budgets()['setup']} s$"
     assert done.returncode == 0 and re.search(line, done.stdout, re.M)
+
+
+def test_a_part_for_which_there_is_no_time_is_left_out_and_named():
+    ends = int(time.time()) + 60 * 2 * budgets()["deep"] - 30
+    done = run(ROOT / "tools/test", "deep", env=os.environ | {"TEST_ENDS_BY": str(ends)})
+    assert done.returncode == 0 and re.search(r"^deep +LEFT OUT, there is no time for it$", done.stdout, re.M)
 
 
 def test_words_that_are_no_parts_are_refused_before_anything_runs():

@@ -65,11 +65,11 @@ def test_a_changed_header_stands_for_the_sources_that_include_it():
     assert deep.choose_sources(["a.cc", "b.cc", "c.cc"], texts, {"a.h", "b.cc"}) == ["b.cc", "a.cc", "c.cc"]
 
 
-def test_a_large_change_is_cut_to_24_sources_of_all_folders():
+def test_a_large_change_is_cut_to_12_sources_of_all_folders():
     names = sorted(f"{folder}/{i:03}.cc" for folder in "abcd" for i in range(100))
     chosen = deep.choose_sources(names, dict.fromkeys(names, ""), set(names))
-    assert len(chosen) == 24
-    assert [sum(name.startswith(folder) for name in chosen) for folder in "abcd"] == [6, 6, 6, 6]
+    assert len(chosen) == 12
+    assert [sum(name.startswith(folder) for name in chosen) for folder in "abcd"] == [3, 3, 3, 3]
 
 
 def test_clang_tidy_reports_a_member_that_is_read_without_its_mutex(tmp_path):

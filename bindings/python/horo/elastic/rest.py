@@ -82,14 +82,15 @@ class Encoder:
         where = f"the field {self.field!r}" + (f" at {path.lstrip('.')}" if path else "")
         if not self.trust:
             raise TypeError(
-                f"horo.elastic.State: {where} is a {type(value).__module__}.{type(value).__name__}, which cannot be "
-                "given to a rank that joins. Expected a module, optimizer, scheduler, tensor, array, Sampler, number, "
-                "string, list or dict, or an object with horo_state() or state_dict(); State(trust=True) pickles others"
+                f"horo: {where} is a {type(value).__module__}.{type(value).__name__}, which can neither be saved nor "
+                "be given to a rank that joins. Expected a module, optimizer, scheduler, tensor, array, Sampler, "
+                "number, string, list or dict, or an object with horo_state() or state_dict(); trust=True pickles "
+                "others"
             )
         try:
             return {"~pickle": base64.b64encode(pickle.dumps(value)).decode()}
         except Exception as error:
-            raise TypeError(f"horo.elastic.State: {where} cannot be pickled: {error}") from error
+            raise TypeError(f"horo: {where} cannot be pickled: {error}") from error
 
 
 def decode(value, tensors, trust=False):
