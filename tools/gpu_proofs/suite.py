@@ -16,7 +16,7 @@ MOST_LEFT_OUT = 0.1  # of the tests
 FILES = """test_torch test_habits test_random_programs test_collectives test_audit test_horovod test_horovod_scripts
 test_ends test_rebuild test_overlap test_train_step torch_distributed/test_bits torch_distributed/test_deaths
 torch_distributed/test_groups torch_distributed/test_operations torch_distributed/test_parallel
-torch_distributed/test_suite torch_distributed/test_trainers torch_distributed/test_works""".split()
+torch_distributed/test_suite torch_distributed/test_trainers torch_distributed/test_works test_checkpoint""".split()
 ELASTIC = "test_elastic test_elastic_drain test_elastic_exits test_elastic_parts test_elastic_sets test_elastic_state"
 
 BATCHES = "it counts calls of the host's batches; gradients of a device are submitted one by one"
