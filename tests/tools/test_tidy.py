@@ -120,6 +120,31 @@ def test_a_second_include_of_a_heavy_header_is_a_finding():
     assert list(tidy.rooms.check_heavy_counts({"elastic/service/a.cc": texts["elastic/service/a.cc"]})) == []
 
 
+@pytest.mark.parametrize(
+    "line, found",
+    [
+        ("from horo._sets import number_of", "horo._sets"),
+        ("import horo.torch.optimizer", "horo.torch.optimizer"),
+        ("from horo import _default", "_default"),
+        ("from .. import _default", "_default"),
+        ("x = optimizer._horo_gradients", "_horo_gradients"),
+        ("x = getattr(optimizer, '_horo_gradients')", "_horo_gradients"),
+        ("class A:\n    def f(self):\n        return self._horo_names", "_horo_names"),
+        ("x = torch.optim.Optimizer._step", "_step"),
+    ],
+)
+def test_a_private_name_in_an_extension_is_a_finding(line, found):
+    problem = problems("bindings/python/horo/zero/a.py", line + "\n")
+    assert problem and f": {found}: an extension " in problem[0]
+    assert problems("bindings/python/horo/torch/a.py", line + "\n") == []
+
+
+def test_public_names_in_an_extension_are_no_finding():
+    text = "import torch\nimport horo.torch as hvd\nfrom horo.elastic import sharded\nfrom horo.zero.layout import x\n"
+    text += "class A:\n    def f(self):\n        return self._own, hvd.__name__\n"
+    assert problems("bindings/python/horo/zero/a.py", text) == []
+
+
 def test_functions_have_at_most_70_lines():
     assert problems("ring/os/a.cc", function_of(70)) == []
     assert problems("ring/os/a.cc", function_of(71)) == ["1: f: function of 71 lines, at most 70"]
