@@ -272,9 +272,20 @@ class DeclaredParameters:
             self.order.close()
 
 
+def refuse_divided(name, param):
+    """Raises ValueError for a DTensor."""
+    if hasattr(param, "to_local"):
+        raise ValueError(
+            f"parameter {name} is a DTensor, whose values are divided among ranks already, as by fully_shard() or "
+            "parallelize_module(): expected a plain tensor. An optimizer of DTensors is used as it is, without "
+            "DistributedOptimizer"
+        )
+
+
 def _is_trainable(name, param):
     if isinstance(param, UninitializedTensorMixin):
         raise ValueError(f"parameter {name}: {UNINITIALIZED}, and then make the optimizer")
+    refuse_divided(name, param)
     is_float = param.is_floating_point() or param.is_complex()
     if not param.requires_grad and not (is_float and devices.is_known(param) and not param.is_inference()):
         return False  # and it never will be

@@ -13,6 +13,7 @@ from horo._notice import leave_if_drained
 from horo._specs import Adasum, is_no_name
 from horo.torch import copies, marks, rounds
 from horo.torch.audit import Audit
+from horo.torch.declared import refuse_divided
 from horo.torch.ops import allreduce_async
 from horo.torch.options import passes_of
 from horo.torch.tracing import traced
@@ -169,6 +170,8 @@ def make_delta_distributed(optimizer, names, options):
             "class with compress and decompress"
         )
     session()
+    for param in (param for group in optimizer.param_groups for param in group["params"]):
+        refuse_divided(names.get(id(param), ("without a name",))[0], param)
     wrapped = type(optimizer)
     attributes = {"__doc__": wrapped.__doc__, "__module__": wrapped.__module__, "__qualname__": wrapped.__qualname__}
     if hasattr(vars(optimizer).get("step"), "_wrapped_by_lr_sched"):

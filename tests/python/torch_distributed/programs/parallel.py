@@ -6,6 +6,7 @@ import warnings
 import torch
 import torch.distributed as dist
 from claims_torch import check, close, equal
+from raising import raises
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 from torch.distributed.algorithms.join import Join
@@ -15,6 +16,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+
+import horo.torch as hvd
 
 ROWS, WIDTH, STEPS = 12, 8, 4
 warnings.simplefilter("ignore")
@@ -74,6 +77,9 @@ def fsdp2():
         if isinstance(layer, nn.Linear):
             fully_shard(layer)
     fully_shard(net)
+    for op in (hvd.Average, hvd.Adasum):
+        with raises(ValueError, "parameter 0.weight is a DTensor", "without DistributedOptimizer"):
+            hvd.DistributedOptimizer(sgd(net.parameters()), net.named_parameters(), op=op)
     train(net, sgd(net.parameters()), map(mine, batches()))
     as_alone(dict(net.named_parameters()))
 
