@@ -63,3 +63,20 @@ def gather_after_join():
         hvd.allgather(torch.ones(2), name="rows")
     finally:
         hvd.join()
+
+
+@on_ranks(SECTION, "Ranks that make different meshes", do="Make the same call on all ranks", ranks=4)
+def different_meshes():
+    hvd.mesh(dp=2, tp=2) if hvd.rank() else hvd.mesh(dp=4)
+
+
+@on_ranks(
+    SECTION, "A mesh that the ranks do not fill", do="Sizes whose product is `size()`; -1 takes what is left", ranks=3
+)
+def mesh_of_another_size():
+    hvd.mesh(dp=-1, tp=2)
+
+
+@on_ranks(SECTION, "A set with a name, made by a rank outside of it", do="The members alone make the call", ranks=3)
+def named_set_of_others():
+    hvd.add_process_set([(hvd.rank() + 1) % hvd.size()], name="others")

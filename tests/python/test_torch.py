@@ -17,6 +17,10 @@ def test_a_named_allreduce_is_repeated_in_every_way(run_program):
     run_program("repeats", 2)
 
 
+def test_extensions_have_meshes_and_collectives_into_their_memory(run_program):
+    run_program("services", 4)
+
+
 def test_names_that_are_used_once_are_forgotten(run_program):
     settings = {"HORO_KEPT_TENSORS": "256", "HORO_MAX_TENSORS": "4096"}
     run_program("new_names", 3, 120, settings, (20_000, 0.02))

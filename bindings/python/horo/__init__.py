@@ -19,12 +19,14 @@ from horo._default import (
     is_initialized,
     local_rank,
     local_size,
+    members,
     rank,
     ready_times,
     shutdown,
     size,
 )
 from horo._marks import input
+from horo._mesh import Mesh, mesh
 from horo._native import version
 from horo._notice import Notice, notice
 from horo._sets import ProcessSet, add_process_set, global_process_set, init, remove_process_set
@@ -38,6 +40,7 @@ __version__ = version()
 __all__ = [
     "Drained",
     "HoroError",
+    "Mesh",
     "Mismatch",
     "Notice",
     "PeerLost",
@@ -58,6 +61,8 @@ __all__ = [
     "last_steps",
     "local_rank",
     "local_size",
+    "members",
+    "mesh",
     "notice",
     "on_change",
     "rank",

@@ -32,6 +32,26 @@ class Arrays:
     def written(self, tensor):
         """Records that the tensor has new values. Called only for tensors whose hold_alike() is not None."""
 
+    def is_plain(self, array, tensor):
+        """Whether a result can be written into the memory of `tensor`, of which take() made the array."""
+        raise NotImplementedError
+
+    def place_text(self, array):
+        """Where the array is and of which dtype, for messages. Equal texts: results of one can be written into the
+        other."""
+        raise NotImplementedError
+
+    def room(self, out, array, call):
+        """The memory of out=, an array. Raises TypeError or ValueError if a result like `array` does not fit into
+        it."""
+        memory, _ = self.take(out, f"{call}: out")
+        here, there = self.place_text(memory), self.place_text(array)
+        if here != there:
+            raise ValueError(f"horo.{call}: out is of {here}, the tensor of {there}; expected the same of both")
+        if not self.is_plain(memory, out):
+            raise ValueError(f"horo.{call}: out is not contiguous memory that can be written, as of torch.empty()")
+        return memory
+
     def empty(self, shape, array):
         """New contiguous memory of the array's dtype."""
         raise NotImplementedError

@@ -8,7 +8,7 @@ from horo._handles import synchronize
 from horo._rooted import Rooted
 from horo._sets import global_process_set
 
-_ASYNC_ONLY = ("priority", "with_rows")  # keyword arguments that the blocking forms do not take
+_ASYNC_ONLY = ("priority", "with_rows", "rows", "out")  # keyword arguments that the blocking forms do not take
 
 
 def _signature(start, compression_after):

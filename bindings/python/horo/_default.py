@@ -194,6 +194,12 @@ def size():
     return _topology().size
 
 
+def members():
+    """The numbers that the present ranks had when they came to the job, in the order of the ranks. In an elastic job
+    such a number belongs to one rank as long as the job runs; rank() may change."""
+    return session().world.members
+
+
 def local_rank():
     """This rank's number among the ranks of its host; used to select a device."""
     return _topology().local_rank

@@ -22,6 +22,8 @@ from horo import (
     last_steps,
     local_rank,
     local_size,
+    members,
+    mesh,
     notice,
     on_change,
     rank,

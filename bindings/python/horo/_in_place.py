@@ -38,3 +38,14 @@ class InPlace:
             self._found.clear()
         weak = (lambda: None) if repeat is None else weakref.ref(repeat)
         self._found[address] = weakref.ref(session), name, int(handle), weak
+
+
+def check_apart(memories, place, name):
+    """Raises ValueError if two tensors of a unit would be reduced in the same memory. place: as Arrays.place."""
+    spans = sorted((place(each), each.nbytes, i) for i, each in enumerate(memories, 1) if each.nbytes)
+    for (begin, nbytes, one), (after, _, other) in zip(spans, spans[1:]):
+        if after < begin + nbytes:
+            raise ValueError(
+                f"horo.grouped_allreduce_: tensors {min(one, other)} and {max(one, other)} of {name or 'the unit'} "
+                "share memory; expected each tensor once"
+            )

@@ -1,11 +1,12 @@
 """The asynchronous forms of collectives with a root, of messages between two ranks, barrier and join."""
 
 from horo import _native
+from horo._checks import check_rows, check_splits, factors_of, numbers_of
 from horo._default import session as default_session
 from horo._handles import handle_of
 from horo._sets import global_process_set, number_of
 from horo._specs import Spec, choose_op, op_fields, order_number, rows_of
-from horo._starts import Starts, check_rows, check_splits, factors_of, nothing, numbers_of
+from horo._starts import Starts, nothing
 
 
 class Rooted(Starts):

@@ -92,6 +92,8 @@ class Session(Keys, Registrations, Rounds, Growth):
             key = None  # ranks in the spec, and out_bytes, are checked again
         elif (key := self._keys.get(spec)) is None:
             key = self._key_of_second(spec)
+        if key is not None and spec[1] == _native.ALL_GATHER and data_out is not None:
+            return self.submit_sized(key, data_in, data_out, keep, out_bytes=out_bytes)
         if key is not None:
             return self.submit_key(key, data_in, data_out, keep)
         return self.submit_spec(spec, data_in, data_out, keep, splits, out_bytes)

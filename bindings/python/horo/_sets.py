@@ -242,12 +242,13 @@ def init_with(exchange, comm, process_sets, settings):
     _default.begin(exchange, settings, prepare)
 
 
-def add_process_set(process_set, *, shrinks=None):
+def add_process_set(process_set, *, shrinks=None, name=None):
     """Adds a process set to the session, and returns it. process_set: a ProcessSet or its ranks. shrinks: see
     ProcessSet; None: as the ProcessSet says.
 
     All ranks of the world, members or not, make the same call. Blocks until all of them have made it. The members of a
-    set that was made from a communicator make it alone."""
+    set that was made from a communicator make it alone. With a name, too, the members make it alone: they find one
+    another by the name, which no other such set has while this one exists; another set may have the same ranks."""
     added = as_set(process_set)
     if added is global_process_set or added.process_set_id is not None:
         raise ValueError(f"{added!r} is already a process set of this session")
@@ -255,13 +256,27 @@ def add_process_set(process_set, *, shrinks=None):
     session = _default.session()
     if added.mpi_comm is not None:
         added._ranks = _communicators.ranks_of(added.mpi_comm)
+    if name is not None:
+        _check_name(name, added)
     ids = session.world.members
     members = tuple(ids[rank] for rank in added._ranks if rank < len(ids))
     with held:
-        number = session.add_set(added._ranks, shrinks, _name_of(session, added))
+        number = session.add_set(added._ranks, shrinks, _name_of(session, added) if name is None else f"set {name}")
         added._shrinks = shrinks
         added.attach(session, number, members)
     return added
+
+
+def _check_name(name, added):
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"add_process_set(name={name!r}); expected a text, the same on all members")
+    if added.mpi_comm is not None:
+        raise ValueError(f"add_process_set(name={name!r}): a set of a communicator has a name already; leave it out")
+    if _default.rank() not in added._ranks:
+        raise ValueError(
+            f"add_process_set(name={name!r}): rank {_default.rank()} is not one of the ranks {added._ranks}; expected "
+            "the call on these alone"
+        )
 
 
 def _name_of(session, added):

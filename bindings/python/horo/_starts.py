@@ -1,14 +1,23 @@
-"""The asynchronous forms of the collectives, on the arrays of any framework: each makes a spec of its arguments, and
-submits it to the session with the memory of its tensors.
+"""The asynchronous forms of the collectives, on the arrays of any framework: each submits a spec, made of its
+arguments, with the memory of its tensors.
 
 As in Horovod, rank arguments are numbers in the world, also for process sets.
 """
 
 from horo import _default, _native
-from horo._arguments import factor, whole
+from horo._checks import (
+    check_out,
+    check_rows,
+    check_splits,
+    factors_of,
+    known_rows,
+    numbers_of,
+    own_rows,
+    splits_of_all,
+)
 from horo._compression import NoneCompressor, wire_codec
 from horo._handles import handle_of
-from horo._in_place import InPlace
+from horo._in_place import InPlace, check_apart
 from horo._repeats import Repeat
 from horo._sets import global_process_set, number_of
 from horo._specs import (
@@ -21,49 +30,11 @@ from horo._specs import (
     op_name,
     order_number,
     priority_number,
-    rows_of,
 )
 
 
 def nothing(_):
     return None
-
-
-def factors_of(prescale, postscale):
-    """The arguments prescale_factor and postscale_factor."""
-    if type(prescale) is float and type(postscale) is float:
-        return prescale, postscale
-    return factor(prescale, "prescale_factor"), factor(postscale, "postscale_factor")
-
-
-def check_rows(array, call):
-    if not array.shape:
-        raise RuntimeError(
-            f"horo.{call}: rank {_default.rank()} tried to {call} a rank-zero tensor; expected at least one dimension, "
-            "as of tensor.reshape(1)"
-        )
-
-
-def numbers_of(splits, call):
-    """Row counts by member, from a list or an array of integers."""
-    expected = "a list or an array with an integer for each member"
-    rows = splits.tolist() if hasattr(splits, "tolist") else splits
-    if not isinstance(rows, (list, tuple, range)):
-        raise ValueError(f"horo.{call}: splits={splits!r}; expected {expected}")
-    return [whole(each, f"horo.{call}: splits={splits!r}: an entry", expected) for each in rows]
-
-
-def check_splits(splits, rows, members, call):
-    if len(splits) != members:
-        raise ValueError(
-            f"horo.{call}: Number of entries in splits ({len(splits)}) does not equal number of workers ({members})"
-        )
-    if min(splits) < 0:
-        raise ValueError(f"horo.{call}: splits={splits}; expected no negative entry")
-    if sum(splits) > rows:
-        raise ValueError(
-            f"horo.{call}: Sum of splits entries ({sum(splits)}) is greater than the first dimension ({rows})"
-        )
 
 
 class Starts:
@@ -113,20 +84,15 @@ class Starts:
         works = session.submit_unit(name, units) if units else []
         return handle_of(session, works, finish, watched)
 
-    def _check_apart(self, memories, name):
-        """Raises ValueError if two tensors of a unit would be reduced in the same memory."""
-        spans = sorted((self.arrays.place(each), each.nbytes, i) for i, each in enumerate(memories, 1) if each.nbytes)
-        for (begin, nbytes, one), (after, _, other) in zip(spans, spans[1:]):
-            if after < begin + nbytes:
-                raise ValueError(
-                    f"horo.grouped_allreduce_: tensors {min(one, other)} and {max(one, other)} of {name or 'the unit'} "
-                    "share memory; expected each tensor once"
-                )
+    @staticmethod
+    def _counts(session, work):
+        """The number of rows from each member that a work received."""
+        result = session.result(work)
+        return result.counts[: result.count_count] if result.count_count else []
 
     def _received(self, session, work, array):
         """The rows that a work received, in new memory, and the number of rows from each member."""
-        result = session.result(work)
-        rows = result.counts[: result.count_count] if result.count_count else []
+        result, rows = session.result(work), self._counts(session, work)
         output = self.arrays.empty((sum(rows), *array.shape[1:]), array)
         if result.bytes:
             self.arrays.fill(output, result.data, result.bytes)
@@ -260,7 +226,7 @@ class Starts:
         specs = self._all_reduces(tensors, choose_op(op, average), options)
         placed = [self.arrays.writable(array, tensor, name) for (array, _), tensor in zip(specs, tensors)]
         parts = [(spec, memory, memory) for (_, spec), (memory, _) in zip(specs, placed)]
-        self._check_apart([memory for memory, _ in placed], name)
+        check_apart([memory for memory, _ in placed], self.arrays.place, name)
         session = _default.session()
         addresses = [self.arrays.place(memory) for memory, _ in placed if memory.nbytes]
         for address in addresses:
@@ -270,23 +236,48 @@ class Starts:
             self._in_place.add(session, address, name, handle, None)
         return handle
 
-    def _gathered(self, tensor, call, name, process_set):
+    def _gathered(self, tensor, call, name, process_set, priority=0):
         array, dtype = self.arrays.take(tensor, call)
         check_rows(array, call)
-        number = number_of(process_set)
-        return array, Spec(name, _native.ALL_GATHER, dtype=dtype, shape=tuple(array.shape), set=number)
+        fields = {"dtype": dtype, "shape": tuple(array.shape), "set": number_of(process_set), "priority": priority}
+        return array, Spec(name, _native.ALL_GATHER, **fields)
 
-    def allgather_async(self, tensor, name=None, process_set=global_process_set, *, with_rows=False):
+    def allgather_async(
+        self,
+        tensor,
+        name=None,
+        process_set=global_process_set,
+        *,
+        with_rows=False,
+        rows=None,
+        out=None,
+        priority=0,
+    ):
         """Starts a concatenation of all ranks' tensors along the first dimension. Only the first dimensions may differ.
 
-        with_rows: the result is a pair, the tensor and the number of rows from each member."""
-        array, spec = self._gathered(tensor, "allgather", name, process_set)
+        with_rows: the result is a pair, the tensor and the number of rows from each member. rows: the number of rows
+        from each member, equal on all of them: they exchange no sizes. out: the result is written into its first rows,
+        which are returned; nothing is copied if the tensor lies in its place there, such as out[512:768]."""
+        array, spec = self._gathered(tensor, "allgather", name, process_set, priority_number(priority))
+        memory = None if out is None else self.arrays.room(out, array, "allgather")
+        if rows is not None:
+            rows = known_rows(rows, process_set, array)
+            spec = spec._replace(counts_known=1, splits=rows)
+            memory = self.arrays.empty((sum(rows), *array.shape[1:]), array) if memory is None else memory
+        if memory is not None:
+            check_out(memory, (sum(rows or ()), *array.shape[1:]), "allgather")
 
         def finish(pending):
-            received = self._received(pending.session, pending.works[0], array)
+            if memory is None:
+                received = self._received(pending.session, pending.works[0], array)
+            else:
+                counts = self._counts(pending.session, pending.works[0]) if rows is None else rows
+                received = (memory if out is None else out)[: sum(counts)], counts
+                self.arrays.written(memory)
             return received if with_rows else received[0]
 
-        return self._start(spec, self.arrays.readable(array), None, finish)
+        out_bytes = 0 if memory is None else max(1, memory.nbytes)
+        return self._start(spec, self.arrays.readable(array), memory, finish, out_bytes=out_bytes)
 
     def grouped_allgather_async(self, tensors, name=None, process_set=global_process_set, *, with_rows=False):
         """allgather_async of several tensors as one unit: all of them are gathered, or all fail. Results in a list."""
@@ -347,7 +338,7 @@ class Starts:
         return self._start(spec, self.arrays.readable(array), None, finish, splits)
 
     def _scattered(self, tensor, call, name, options):
-        """The spec, memory and output of a reduce_scatter."""
+        """The array and the spec of a reduce_scatter."""
         op, process_set, prescale, postscale = options
         op, (prescale, postscale) = choose_op(op), factors_of(prescale, postscale)
         if op not in (Average, Sum):
@@ -355,9 +346,8 @@ class Starts:
         array, dtype = self.arrays.take(tensor, call)
         check_rows(array, call)
         number, shape = number_of(process_set), tuple(array.shape)
-        rows = rows_of(shape[0], process_set.members(), process_set.rank())
         spec = Spec(name, _native.REDUCE_SCATTER, op, dtype, shape, prescale=prescale, postscale=postscale, set=number)
-        return spec, self.arrays.readable(array), self.arrays.empty((rows, *shape[1:]), array)
+        return array, spec
 
     def reducescatter_async(
         self,
@@ -367,11 +357,29 @@ class Starts:
         process_set=global_process_set,
         prescale_factor=1.0,
         postscale_factor=1.0,
+        *,
+        splits=None,
+        out=None,
+        order="canonical",
+        priority=0,
     ):
-        """Starts a reduction whose rows are dealt to the ranks in order. Average or Sum."""
+        """Starts a reduction whose rows are dealt to the ranks in order. Average or Sum.
+
+        splits: the number of rows for each member, equal on all of them. out: the result is written there, and
+        returned."""
         options = (op, process_set, prescale_factor, postscale_factor)
-        spec, memory, output = self._scattered(tensor, "reducescatter", name, options)
-        return self._start(spec, memory, output, lambda _: output, out_bytes=max(1, output.nbytes))
+        array, spec = self._scattered(tensor, "reducescatter", name, options)
+        splits = () if splits is None else splits_of_all(splits, spec.shape[0], process_set.members())
+        spec = spec._replace(order=order_number(order), priority=priority_number(priority), splits=splits)
+        shape = (splits[process_set.rank()] if splits else own_rows(spec, process_set), *spec.shape[1:])
+        memory = self.arrays.empty(shape, array) if out is None else self.arrays.room(out, array, "reducescatter")
+        check_out(memory, shape, "reducescatter", is_exact=True)
+
+        def finish(_):
+            self.arrays.written(memory)
+            return memory if out is None else out
+
+        return self._start(spec, self.arrays.readable(array), memory, finish, out_bytes=max(1, memory.nbytes))
 
     def grouped_reducescatter_async(
         self,
@@ -385,5 +393,8 @@ class Starts:
         """reducescatter_async of several tensors as one unit: all of them are reduced, or all fail. The result is a
         list."""
         options = (op, process_set, prescale_factor, postscale_factor)
-        parts = [self._scattered(tensor, "grouped_reducescatter", None, options) for tensor in tensors]
+        parts = []
+        for array, spec in (self._scattered(tensor, "grouped_reducescatter", None, options) for tensor in tensors):
+            shape = (own_rows(spec, process_set), *spec.shape[1:])
+            parts.append((spec, self.arrays.readable(array), self.arrays.empty(shape, array)))
         return self._start_unit(name, parts, lambda _: [output for _, _, output in parts])

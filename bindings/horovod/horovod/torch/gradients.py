@@ -7,10 +7,10 @@ reducescatter is multiplied by the size of the process set.
 import os
 import sys
 
+from horo._checks import factors_of
 from horo._compression import all_converted, converted
 from horo._sets import global_process_set
 from horo._specs import Average, choose_op
-from horo._starts import factors_of
 from horo.torch.autograd import AllGather, Broadcast, GroupedAllGather, GroupedReduceScatter, ReduceScatter
 from horo.torch.compression import Compression
 from horo.torch.tracing import hide

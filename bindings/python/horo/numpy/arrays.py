@@ -79,6 +79,13 @@ class NumpyArrays(Arrays):
         in_one_piece = array.flags.c_contiguous and array.flags.aligned
         return array if in_one_piece else numpy.array(array, order="C")
 
+    def is_plain(self, array, tensor):
+        flags = array.flags
+        return flags.c_contiguous and flags.aligned and flags.writeable and _is_its_memory(array, tensor)
+
+    def place_text(self, array):
+        return str(array.dtype)
+
     def writable(self, array, tensor, name):
         name = name or "an unnamed array"
         if not _is_its_memory(array, tensor):

@@ -18,6 +18,7 @@ from horo.torch.functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
+from horo.torch.memory import empty
 from horo.torch.mpi_ops import *
 from horo.torch.ops import (
     barrier_async,

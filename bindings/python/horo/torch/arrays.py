@@ -82,6 +82,12 @@ class TorchArrays(Arrays):
             return None
         return storage_getter(tensor.dtype, tensor.shape)
 
+    def is_plain(self, array, tensor):
+        return lies_plainly(array)
+
+    def place_text(self, array):
+        return f"{array.dtype} on {array.device}"
+
     written = staticmethod(torch.autograd.graph.increment_version)
 
     def empty(self, shape, array):

@@ -10,11 +10,11 @@ import torch
 from horo import _default
 from horo._arguments import rank_number
 from horo._changes import held
+from horo._checks import factors_of, numbers_of
 from horo._compression import all_converted, all_through, converted, through
 from horo._handles import synchronize
 from horo._sets import check, global_process_set
 from horo._specs import Average, Sum, choose_op, op_name
-from horo._starts import factors_of, numbers_of
 from horo.torch import derivatives, ops
 from horo.torch.compression import Compression
 
