@@ -9,6 +9,8 @@ This package itself requires neither torch nor NumPy.
     horo.broadcast_parameters(model.state_dict(), root_rank=0)
 """
 
+import importlib
+
 from horo import _hints
 from horo._changes import on_change
 from horo._custom import register_codec, register_op
@@ -16,6 +18,7 @@ from horo._default import (
     counters,
     cross_rank,
     cross_size,
+    is_elastic,
     is_initialized,
     local_rank,
     local_size,
@@ -56,6 +59,7 @@ __all__ = [
     "global_process_set",
     "init",
     "input",
+    "is_elastic",
     "is_initialized",
     "last_step",
     "last_steps",
@@ -79,4 +83,6 @@ __all__ = [
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(f"module 'horo' has no attribute {name!r}")
+    if name == "zero":
+        return importlib.import_module("horo.zero")
     raise _hints.of_package(name, __all__)

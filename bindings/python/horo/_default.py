@@ -200,6 +200,11 @@ def members():
     return session().world.members
 
 
+def is_elastic():
+    """Whether ranks may be lost and join while the job runs."""
+    return session().is_elastic
+
+
 def local_rank():
     """This rank's number among the ranks of its host; used to select a device."""
     return _topology().local_rank

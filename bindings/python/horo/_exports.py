@@ -17,6 +17,7 @@ from horo import (
     cross_size,
     global_process_set,
     input,
+    is_elastic,
     is_initialized,
     last_step,
     last_steps,

@@ -1,6 +1,8 @@
 # ruff: noqa: F401, F403
 """horo for PyTorch, with Horovod's names: collectives, DistributedOptimizer, broadcasts of the initial state."""
 
+import importlib
+
 try:
     import torch as _torch
 except ImportError as error:
@@ -41,6 +43,8 @@ from horo.torch.sync_batch_norm import SyncBatchNorm
 
 
 def __getattr__(name):
+    if name == "zero":
+        return importlib.import_module("horo.zero")
     raise _hints.attribute_error(__name__, name, globals())
 
 

@@ -1,0 +1,8 @@
+"""Optimizer state divided among the ranks (docs/sharding.md).
+
+optimizer = horo.zero.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+"""
+
+from horo.zero.optimizer import DistributedOptimizer
+
+__all__ = ["DistributedOptimizer"]

@@ -1,0 +1,123 @@
+"""Division: what a divided optimizer has on this rank: the layout, the pieces, and their state."""
+
+import collections
+
+import torch
+
+import horo
+from horo.zero.exchange import Exchange, my_id
+from horo.zero.gather import Chunks
+from horo.zero.layout import Layout
+from horo.zero.pieces import Piece, check_dense
+from horo.zero.state import collect
+
+
+class Division:
+    """Of a job whose members stay."""
+
+    has_buddies = False
+
+    def __init__(self, owner, process_set, names, is_whole, masters):
+        """owner: the name of the optimizer's class. names: {parameter: its name}. is_whole: parameters are not
+        divided. masters: pieces of short floats are float32 copies."""
+        self.owner, self.process_set, self.names = owner, process_set, names
+        self.is_whole, self.masters = is_whole, masters
+        self.exchange = Exchange(process_set, f"zero/{next(iter(names.values()), owner)}")
+        self.forget()
+
+    def forget(self):
+        """The optimizer has the state of whole parameters, or none."""
+        self.layout = None
+        self.params, self.kinds = [], []  # of the next update, in the order of the groups
+        self.pieces = {}  # parameter: its pieces on this rank
+        self.state = collections.defaultdict(dict)  # by piece, and by what else the optimizer keeps state
+        self.spare = {}  # parameter: the state of the whole one, of those that are in no layout
+        self._chunks = None
+
+    def name_of(self, param):
+        return self.names.get(param, "without a name")
+
+    def begin(self, groups, state):
+        """Before a step. state: of whole parameters; it is emptied. Collective where parameters are new."""
+        known = set(self.params)
+        params = [param for group in groups for param in group["params"]]
+        params = [p for p in params if p.requires_grad or p.grad is not None or p in known]
+        kinds = [(p.numel(), (p.dtype, p.device.type)) for p in params]
+        self.spare.update(state)
+        state.clear()
+        if kinds != self.kinds or any(one is not other for one, other in zip(params, self.params)):
+            for param in params:
+                check_dense(param, self.name_of(param))
+            if self.layout is not None:
+                self._change(params, kinds)
+            self.params, self.kinds = params, kinds
+
+    def _change(self, params, kinds):
+        self.adopt(self._layout_of(self.layout.members, self.layout.hosts, kinds), params, self._collected())
+
+    def _layout_of(self, members, hosts, kinds):
+        return Layout(members, hosts, kinds, self.is_whole)
+
+    def adopt(self, layout, params, moved):
+        """Makes the pieces of a layout, and only then forgets those before. moved: yields (parameter, its state)."""
+        place = layout.members.index(my_id())
+        pieces, state = {}, collections.defaultdict(dict)
+        for one in layout.held(place) if self.has_buddies else [place]:
+            for part in layout.parts(one):
+                param = params[part.number]
+                pieces.setdefault(param, []).append(Piece(param, part, one, self.masters))
+        known = set(params)
+        spare = {key: entry for key, entry in self.spare.items() if isinstance(key, torch.Tensor)}
+        whole = [(param, spare.pop(param)) for param in list(spare) if param in known]
+        for param, entry in (*whole, *moved):
+            for piece in pieces.get(param, ()):
+                if taken := piece.take(entry):
+                    state[piece.tensor] = taken
+        state.update(self.loose_state())
+        self.layout, self.pieces, self.state, self.spare, self._chunks = layout, pieces, state, spare, None
+
+    def update(self, step):
+        """step() of the user's class, of the pieces."""
+        pieces = [piece for of_param in self.pieces.values() for piece in of_param]
+        for piece in pieces:
+            piece.begin(self.name_of(piece.param))
+        step()
+        for piece in pieces:
+            piece.end()
+
+    def run(self, step):
+        """Updates the pieces of this rank, and gives the parameters the values of the other members. Collective;
+        blocks."""
+        if self.layout is None:
+            members = tuple(horo.members()[rank] for rank in self.process_set.ranks)
+            self.adopt(self._layout_of(members, [0] * len(members), self.kinds), self.params, ())
+        self.update(step)
+        if len(self.layout.members) == 1:
+            return
+        if self._chunks is None:
+            first = {kind: param for param, (_, kind) in zip(reversed(self.params), reversed(self.kinds))}
+            self._chunks = [Chunks(self.layout, kind, first[kind], self.process_set) for kind in self.layout.kinds]
+        for number, chunks in enumerate(self._chunks):
+            chunks.run(self.params, f"{self.exchange.label}/{number}")
+
+    def whole(self, wanted):
+        """{parameter: its whole state}, of the parameters for which wanted(parameter) is true. Collective; blocks."""
+        return {param: entry for param, entry in self._collected() if wanted(param)}
+
+    def _collected(self, expected=None, gives=None):
+        """Yields (parameter, its whole state). gives(piece): whether this rank gives it; None: each member its own.
+        expected: see Exchange."""
+        place = self.layout and self.layout.members.index(my_id())
+        gives = gives or (lambda piece: piece.place == place)
+        pieces = [piece for of_param in self.pieces.values() for piece in of_param if gives(piece)]
+        gathers = (
+            lambda value: self.exchange.objects(value, expected)[1],
+            lambda tensors, name: self.exchange.tensors(tensors, name, expected=expected)[2],
+        )
+        return collect(self.params, pieces, self.state, gathers, self.owner)
+
+    def loose_state(self):
+        """The state that belongs to no parameter."""
+        tensors = {id(piece.tensor) for of_param in self.pieces.values() for piece in of_param}
+        kept = {key: value for key, value in self.state.items() if id(key) not in tensors}
+        return {**kept, **{key: value for key, value in self.spare.items() if not isinstance(key, torch.Tensor)}}

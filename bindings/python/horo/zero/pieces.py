@@ -1,0 +1,95 @@
+"""Pieces: parts of parameters as the optimizer of the user gets them. A piece is a parameter in the memory of the whole
+one, so that nothing is copied, and the script may do with the whole one what it does under plain horo."""
+
+import torch
+
+MASTER = "horo_master"  # the key of a master copy in the state of a parameter
+_SHORT = (torch.bfloat16, torch.float16)
+
+
+def check_dense(param, name):
+    """Raises ValueError if the elements of a parameter are not one run of memory."""
+    stride = 1
+    for step, size in sorted(zip(param.stride(), param.shape)):
+        if size > 1 and step != stride:
+            raise ValueError(
+                f"horo.zero: the elements of parameter {name}, of shape {list(param.shape)} and strides "
+                f"{list(param.stride())}, are not one run of memory; expected a dense tensor, as of contiguous()"
+            )
+        stride *= size
+
+
+def flat(tensor):
+    """The elements of a dense tensor in the order of its memory."""
+    tensor = tensor.detach()
+    return tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
+
+
+def like(param, tensor):
+    """The values of a tensor of the same shape, with the strides of the parameter."""
+    if tensor.stride() == param.stride() or tensor.numel() < 2:
+        return tensor
+    return torch.empty_like(param, dtype=tensor.dtype, device=tensor.device, requires_grad=False).copy_(tensor)
+
+
+class Piece:
+    """One Extent of a parameter. tensor: what the optimizer updates, and the key of its state."""
+
+    def __init__(self, param, part, place, has_master):
+        """place: the place in the layout to which the part belongs. has_master: it is a float32 copy."""
+        self.param, self.part, self.place = param, part, place
+        self.is_whole = part.end - part.begin == param.numel()
+        self.has_master = has_master and param.dtype in _SHORT
+        view = self._of(param)
+        self.tensor = torch.nn.Parameter(view.float() if self.has_master else view)
+        self._address = param.data_ptr()
+
+    def _of(self, whole):
+        """This part of a tensor with the strides of the parameter."""
+        return whole.detach() if self.is_whole else flat(whole)[self.part.begin : self.part.end]
+
+    def begin(self, name):
+        """Before a step: the present memory of the parameter and of its gradient."""
+        view, gradient = self._of(self.param), self.param.grad
+        if self.has_master:
+            kept = self.tensor.detach()
+            self.tensor.data = torch.where(kept.to(view.dtype) == view, kept, view.float())  # the script may write it
+        elif self._address != self.param.data_ptr() or self.tensor.shape != view.shape:
+            self.tensor.data, self._address = view, self.param.data_ptr()
+        if gradient is None:
+            self.tensor.grad = None
+            return
+        if gradient.layout is not torch.strided:
+            if not self.is_whole or self.has_master:
+                raise ValueError(
+                    f"horo.zero: parameter {name} has a sparse gradient and is divided: expected partition='tensors', "
+                    "or sparse_as_dense=True"
+                )
+            self.tensor.grad = gradient
+            return
+        part = gradient if self.is_whole else self._of(like(self.param, gradient.detach()))
+        self.tensor.grad = part.float() if self.has_master else part
+
+    def end(self):
+        """After a step."""
+        self.tensor.grad = None
+        if self.has_master:
+            self._of(self.param).copy_(self.tensor.detach())
+
+    def entry(self, state):
+        """What there is to move of it: state, and the master copy."""
+        master = {MASTER: self.tensor.detach()} if self.has_master else {}
+        return {**state.get(self.tensor, {}), **master}
+
+    def take(self, entry):
+        """Its part of the state of the whole parameter, a dict; sets the master copy."""
+        found = {}
+        for key, value in entry.items():
+            if isinstance(value, torch.Tensor):
+                is_cut = not self.is_whole and value.shape == self.param.shape
+                value = (self._of(like(self.param, value)) if is_cut else value.detach()).clone()
+            found[key] = value
+        master = found.pop(MASTER, None)
+        if self.has_master and master is not None:
+            self.tensor.data = master.float()
+        return found
