@@ -3,6 +3,7 @@
 optimizer = horo.zero.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 """
 
+from horo.zero.elastic import ShardLost
 from horo.zero.optimizer import DistributedOptimizer
 
-__all__ = ["DistributedOptimizer"]
+__all__ = ["DistributedOptimizer", "ShardLost"]

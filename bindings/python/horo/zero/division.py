@@ -1,6 +1,7 @@
 """Division: what a divided optimizer has on this rank: the layout, the pieces, and their state."""
 
 import collections
+import itertools
 
 import torch
 
@@ -10,6 +11,11 @@ from horo.zero.gather import Chunks
 from horo.zero.layout import Layout
 from horo.zero.pieces import Piece, check_dense
 from horo.zero.state import collect
+
+
+def kind_of(param):
+    """What the parameters of one gather have in common."""
+    return param.dtype, param.device.type
 
 
 class Division:
@@ -28,38 +34,47 @@ class Division:
     def forget(self):
         """The optimizer has the state of whole parameters, or none."""
         self.layout = None
-        self.params, self.kinds = [], []  # of the next update, in the order of the groups
+        self.everything = []  # the parameters of the groups
+        self.params, self.kinds = [], []  # of the layout, in the order of the groups
         self.pieces = {}  # parameter: its pieces on this rank
         self.state = collections.defaultdict(dict)  # by piece, and by what else the optimizer keeps state
-        self.spare = {}  # parameter: the state of the whole one, of those that are in no layout
+        self.spare = {}  # the state of whole parameters: of those that are in no layout
         self._chunks = None
 
     def name_of(self, param):
         return self.names.get(param, "without a name")
 
     def begin(self, groups, state):
-        """Before a step. state: of whole parameters; it is emptied. Collective where parameters are new."""
-        known = set(self.params)
-        params = [param for group in groups for param in group["params"]]
-        params = [p for p in params if p.requires_grad or p.grad is not None or p in known]
-        kinds = [(p.numel(), (p.dtype, p.device.type)) for p in params]
-        self.spare.update(state)
-        state.clear()
+        """Before a step, and before whole(). state: of whole parameters; that of a parameter goes to its pieces once it
+        has some. Collective where parameters are new."""
+        if self.layout is not None and my_id() not in self.layout.members:
+            self.forget()  # this rank was evicted, and has joined again
+        self.everything = [param for group in groups for param in group["params"]]
+        self.spare = state
+        params, kinds = self.tracked()
         if kinds != self.kinds or any(one is not other for one, other in zip(params, self.params)):
             for param in params:
                 check_dense(param, self.name_of(param))
             if self.layout is not None:
-                self._change(params, kinds)
+                self.change(params, kinds)
             self.params, self.kinds = params, kinds
 
-    def _change(self, params, kinds):
+    def tracked(self):
+        """The parameters that have a gradient, or had one, and what a Layout needs of them."""
+        known = set(self.params)
+        params = [one for one in self.everything if one.requires_grad or one.grad is not None or one in known]
+        return params, [(one.numel(), kind_of(one)) for one in params]
+
+    def change(self, params, kinds):
+        """The layout becomes one of other parameters. Collective."""
         self.adopt(self._layout_of(self.layout.members, self.layout.hosts, kinds), params, self._collected())
 
     def _layout_of(self, members, hosts, kinds):
         return Layout(members, hosts, kinds, self.is_whole)
 
-    def adopt(self, layout, params, moved):
-        """Makes the pieces of a layout, and only then forgets those before. moved: yields (parameter, its state)."""
+    def adopt(self, layout, params, moved, confirm=None):
+        """Makes the pieces of a layout, and only then forgets those before. moved: yields (parameter, its state).
+        confirm(): called in between."""
         place = layout.members.index(my_id())
         pieces, state = {}, collections.defaultdict(dict)
         for one in layout.held(place) if self.has_buddies else [place]:
@@ -67,14 +82,18 @@ class Division:
                 param = params[part.number]
                 pieces.setdefault(param, []).append(Piece(param, part, one, self.masters))
         known = set(params)
-        spare = {key: entry for key, entry in self.spare.items() if isinstance(key, torch.Tensor)}
-        whole = [(param, spare.pop(param)) for param in list(spare) if param in known]
-        for param, entry in (*whole, *moved):
+        whole = {key: entry for key, entry in self.spare.items() if key in known or not isinstance(key, torch.Tensor)}
+        for param, entry in itertools.chain(whole.items(), moved):
             for piece in pieces.get(param, ()):
                 if taken := piece.take(entry):
                     state[piece.tensor] = taken
         state.update(self.loose_state())
-        self.layout, self.pieces, self.state, self.spare, self._chunks = layout, pieces, state, spare, None
+        if confirm is not None:
+            confirm()
+        for key in whole:
+            del self.spare[key]
+        self.layout, self.params, self.kinds = layout, params, list(layout.params)
+        self.pieces, self.state, self._chunks = pieces, state, None
 
     def update(self, step):
         """step() of the user's class, of the pieces."""

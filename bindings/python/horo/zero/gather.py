@@ -12,12 +12,12 @@ from horo.zero.pieces import flat
 CHUNK_BYTES = 16 << 20
 
 
-def pack(params, parts, out=None):
-    """The values of these parts, one after the other, in `out` or in a new tensor."""
+def pack(params, parts, out=None, like=None):
+    """The values of these parts, one after the other, in `out` or in a new tensor of the dtype of `like`."""
     values = [flat(params[part.number])[part.begin : part.end] for part in parts]
     if out is not None and len(values) == 1:
         return out.copy_(values[0])
-    return torch.cat(values, out=out) if values else out
+    return torch.cat(values, out=out) if values else out if like is None else like.detach().new_empty(0)
 
 
 def unpack(params, parts, values):

@@ -5,6 +5,7 @@ hvd.DistributedOptimizer wraps it. Gradients stay whole and reduced, so all that
 step() is as under plain horo, and so are the bits.
 """
 
+import functools
 import inspect
 
 import torch
@@ -12,9 +13,9 @@ import torch
 import horo
 import horo.torch as hvd
 from horo.zero.division import Division
+from horo.zero.elastic import ElasticDivision
+from horo.zero.options import check, stays_whole
 
-_NAMES = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta")
-ELEMENTWISE = tuple(getattr(torch.optim, name) for name in _NAMES)
 _WHOLE_STATE = (
     "the state of this {} is divided among the ranks: call optimizer.gather_state(root_rank) on all ranks after the "
     "last step(), and then state_dict() on the root"
@@ -62,15 +63,16 @@ class Divided:
     def gather_state(self, root_rank=0):
         """Then state_dict() on root_rank is that of the user's class, until the next step(). None: on all ranks. All
         ranks call it; blocks."""
-        division = self._zero
+        division, mine = self._zero, root_rank is None or root_rank == horo.rank()
+        division.begin(self.param_groups, self.state)
+        whole = division.whole(lambda _: mine)
         if division.layout is not None:
-            mine = root_rank is None or root_rank == horo.rank()
-            whole = division.whole(lambda _: mine)
-            self._zero_whole = {**division.loose_state(), **division.spare, **whole} if mine else None
+            self._zero_whole = {**division.loose_state(), **self.state, **whole} if mine else None
 
     def state_of(self, param):
         """The state of one parameter, whole: a dict. All ranks call it; blocks."""
-        return self._zero.whole(lambda one: one is param).get(param, {})
+        self._zero.begin(self.param_groups, self.state)
+        return self._zero.whole(lambda one: one is param).get(param, self.state.get(param, {}))
 
     def state_dict(self):
         if self._zero.layout is None:
@@ -98,14 +100,17 @@ class Divided:
         return {**super().__getstate__(), "_zero": self._zero, "_zero_whole": self._zero_whole}
 
 
-def DistributedOptimizer(optimizer, named_parameters=None, *args, partition=None, masters=False, **options):
+def DistributedOptimizer(
+    optimizer, named_parameters=None, *args, partition=None, redundancy=None, masters=False, **options
+):
     """hvd.DistributedOptimizer, whose other arguments it takes, with the state of the optimizer divided among the
     ranks of process_set: each updates its part of the parameters, and gathers the others. The same bits.
 
     partition: "blocks": parameters are cut at multiples of 256 elements, for optimizers that update each element by
     itself. "tensors": parameters stay whole, for all others. None: "blocks" for the classes of torch.optim of which
     that is known, and those with the attribute horo_elementwise. masters: each rank keeps float32 copies of its part
-    of bfloat16 and float16 parameters, and updates these."""
+    of bfloat16 and float16 parameters, and updates these. redundancy: 1, the default in an elastic job: each rank has
+    the state of another rank's part, too, so that the death of any rank loses nothing; 0: it does not."""
     name = type(optimizer).__name__
     if isinstance(optimizer, Divided):
         raise ValueError(f"this {name} is a horo.zero.DistributedOptimizer already")
@@ -113,8 +118,8 @@ def DistributedOptimizer(optimizer, named_parameters=None, *args, partition=None
         return hvd.DistributedOptimizer(optimizer, named_parameters, *args, **options)  # refuses it
     named = named_parameters if named_parameters is None else list(dict(named_parameters).items())
     given = inspect.signature(hvd.DistributedOptimizer).bind(optimizer, named, *args, **options).arguments
-    is_whole = _is_whole(optimizer, partition)
-    _check(name, given)
+    is_whole = stays_whole(optimizer, partition)
+    check(name, given, redundancy)
     params = [param for group in optimizer.param_groups for param in group["params"]]
     names = {param: one for one, param in named or ((f"parameter {i}", param) for i, param in enumerate(params))}
     plain, user = type(optimizer), type(optimizer).step
@@ -122,37 +127,12 @@ def DistributedOptimizer(optimizer, named_parameters=None, *args, partition=None
     body["_zero_step"] = staticmethod(user.__wrapped__ if getattr(user, "hooked", False) else user)
     body["load_state_dict"] = Divided.load_state_dict  # of a class of its own: all ranks call it for a broadcast
     optimizer.__class__ = type(plain.__name__, (Divided, plain), body)
-    optimizer.divide(Division(name, given.get("process_set", hvd.global_process_set), names, is_whole, masters))
+    made = Division
+    if horo.is_elastic():
+        made = functools.partial(ElasticDivision, has_buddies=redundancy != 0)
+    optimizer.divide(made(name, given.get("process_set", hvd.global_process_set), names, is_whole, masters))
     try:
         return hvd.DistributedOptimizer(optimizer, named, *args, **options)
     except BaseException:
         optimizer.__class__ = plain
         raise
-
-
-def _is_whole(optimizer, partition):
-    """Whether parameters stay whole."""
-    kind = type(optimizer)
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError(
-            "horo.zero: LBFGS reads all parameters at once and calls its closure many times; use another one"
-        )
-    is_known = kind in ELEMENTWISE or getattr(kind, "horo_elementwise", False)
-    if partition not in (None, "blocks", "tensors"):
-        raise ValueError(f"horo.zero: partition={partition!r}; expected 'blocks', 'tensors' or None")
-    if partition == "blocks" and not is_known:
-        raise ValueError(
-            f"horo.zero: partition='blocks' and {kind.__name__}, which may need whole parameters; expected 'tensors', "
-            f"or {kind.__name__}.horo_elementwise = True if its step() updates each element by itself"
-        )
-    return partition == "tensors" or not is_known
-
-
-def _check(name, given):
-    """Raises ValueError for an option of hvd.DistributedOptimizer that excludes a divided step()."""
-    if given.get("op") == hvd.Adasum:
-        raise ValueError(f"horo.zero: op=Adasum and {name}: it reduces changes of whole parameters; use Average or Sum")
-    if horo.is_elastic():
-        raise ValueError(f"horo.zero: {name} in an elastic job: this version divides state in static jobs alone")
-    if given.get("cross_barrier"):
-        raise ValueError(f"horo.zero: cross_barrier=True and {name}: step() gathers parameters; leave it out")

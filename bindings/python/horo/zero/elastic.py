@@ -1,0 +1,150 @@
+"""The division in an elastic job: a rank that is lost takes no state with it.
+
+Each rank updates the pieces of its buddy, too: all ranks have the whole gradients, so that costs no message. After a
+death the buddy gives the lost pieces to all, and the state is dealt anew to the ranks that are there. The members in
+the gather of a step are the same on all ranks, and are the agreement on what comes next.
+"""
+
+import contextlib
+import functools
+
+import horo
+from horo.zero.division import Division, kind_of
+from horo.zero.exchange import Changed, my_id
+from horo.zero.gather import pack, unpack
+from horo.zero.layout import hosts_of
+
+
+class ShardLost(horo.HoroError):
+    """A member and its buddy were lost together: what they updated is gone. The parameters of that part are those of
+    the step before. The same on all ranks."""
+
+
+class ElasticDivision(Division):
+    """Of a job that loses ranks, and that ranks join. A rank that has joined has no layout before its first step."""
+
+    def __init__(self, *options, has_buddies):
+        super().__init__(*options)
+        self.has_buddies = has_buddies
+
+    def run(self, step):
+        """See Division."""
+        is_settled = False
+        while not is_settled:
+            if self.layout is not None:
+                self.update(step)
+            is_settled = self._settle(step)
+
+    def _settle(self, step=None, is_change=False):
+        """Gives the parameters the values of all members, and the members that are there a layout. step: of a rank that
+        has joined. is_change: the parameters are others. Returns False if no member has updated its pieces yet."""
+        present, layout, is_change, parts = self._gather_step(is_change)
+        if layout is None:  # before the first step of all ranks
+            with contextlib.suppress(Changed):
+                self._deal(present.ids, present.local_ranks)
+            return False
+        if self.layout is None and step is not None and not is_change:
+            self.update(step)  # of no piece, for what the user's class counts
+        for kind, of_kind in parts.items():
+            self._put(present, of_kind, lambda one: layout.parts(layout.members.index(one), kind), layout)
+        have = {layout.members.index(one) for one in present.ids if one in layout.members}
+        while len(have) < len(layout.members):
+            present = self._rescue(layout, present, have)
+        if present.ids != layout.members or is_change:
+            self._move(layout, present, *self.tracked())
+        return not is_change
+
+    def _gather_step(self, is_change):
+        """The Present, the layout that they have, or None, whether their parameters are others, and the values by kind
+        and member. A rank that has joined gets the parameters of the layout."""
+        places = {param: place for place, param in enumerate(self.everything)}
+        firsts = {kind_of(param): param for param in reversed(self.everything)}
+        kinds, header, parts_of = sorted(firsts, key=str), (), lambda kind: ()
+        if self.layout is not None:
+            members, place = self.layout.members, self.layout.members.index(my_id())
+            mine = [places[param] for param in self.params if param in places]
+            header = (int(is_change), len(members), *members, *self.layout.hosts, *mine)
+            parts_of = functools.partial(self.layout.parts, place)
+        tensors = [pack(self.params, parts_of(kind=kind), like=firsts[kind]) for kind in kinds]
+        present, headers, parts = self.exchange.tensors(tensors, "step", header)
+        found = next((header for header in headers if header), None)
+        if found is None:
+            return present, None, False, {}
+        is_change, count, *rest = found
+        if self.layout is not None:
+            return present, self.layout, bool(is_change), dict(zip(kinds, parts))
+        self.params = [self.everything[place] for place in rest[2 * count :]]
+        self.kinds = [(param.numel(), kind_of(param)) for param in self.params]
+        layout = self._layout_of(rest[:count], rest[count : 2 * count], self.kinds)
+        return present, layout, bool(is_change), dict(zip(kinds, parts))
+
+    def _put(self, present, values, parts_of, layout):
+        """Writes what the other members have sent into the parameters."""
+        for one, of_member in zip(present.ids, values):
+            if one != my_id() and one in layout.members:
+                unpack(self.params, parts_of(one), of_member)
+
+    def _rescue(self, layout, present, have):
+        """The buddies of members that were lost in the step give their values. Adds to `have`, the places whose values
+        are here. Returns the Present."""
+        givers = self._givers(layout, present, have)
+        missing = {one: [place for place, giver in givers.items() if giver == one] for one in givers.values()}
+
+        def parts_of(one, kind):
+            return [part for place in missing.get(one, ()) for part in layout.parts(place, kind)]
+
+        first = {kind: param for param, (_, kind) in zip(self.params, self.kinds)}
+        tensors = [pack(self.params, parts_of(my_id(), kind), like=first[kind]) for kind in layout.kinds]
+        present, _, parts = self.exchange.tensors(tensors, "rescue")
+        for kind, of_kind in zip(layout.kinds, parts):
+            self._put(present, of_kind, lambda one: parts_of(one, kind), layout)
+        have.update(place for one in present.ids for place in missing.get(one, ()))
+        return present
+
+    def _givers(self, layout, present, have=()):
+        """{place: the member that gives its pieces}, of the places that are not in `have`. Raises ShardLost."""
+        givers = {}
+        for place, member in enumerate(layout.members):
+            if place in have:
+                continue
+            buddy = layout.buddies[place] if self.has_buddies else None
+            buddy = None if buddy is None else layout.members[buddy]
+            if member not in present.ids and buddy not in present.ids:
+                raise ShardLost(
+                    f"horo.zero: member {member} was lost, and "
+                    + ("there is no copy of its state" if buddy is None else f"so was its buddy, member {buddy}")
+                    + f": a part of the state of {self.owner} is gone. Go on from a checkpoint"
+                )
+            givers[place] = member if member in present.ids else buddy
+        return givers
+
+    def _move(self, layout, present, params, kinds):
+        """Deals the state anew to these members, for these parameters. A death meanwhile begins it anew: until the end
+        all members keep what they had."""
+        while True:
+            givers = self._givers(layout, present)
+            try:
+                moved = self._collected(present.ids, lambda piece: givers[piece.place] == my_id())
+                self._deal(present.ids, present.local_ranks, params, kinds, moved)
+                return
+            except Changed as change:
+                present = change.present
+
+    def _deal(self, ids, local_ranks, params=None, kinds=None, moved=()):
+        self.adopt(
+            self._layout_of(ids, hosts_of(local_ranks), kinds or self.kinds),
+            params or self.params,
+            moved,
+            lambda: self.exchange.tensors([], "dealt", expected=ids),
+        )
+
+    def change(self, params, kinds):
+        """See Division."""
+        self._settle(is_change=True)
+
+    def whole(self, wanted):
+        """See Division."""
+        while True:
+            self._settle()
+            with contextlib.suppress(Changed):
+                return {param: entry for param, entry in self._collected(self.layout.members) if wanted(param)}

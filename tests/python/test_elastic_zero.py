@@ -1,0 +1,42 @@
+"""Ranks with a divided optimizer die: no step and no state is lost, and the bits are those of plain horo."""
+
+import pytest
+from test_elastic import torch_job
+
+ONE_AFTER_THE_OTHER = ("4:backward:1", "3:updated:2", "2:after-step:4", "1:before-step:6")
+IN_ONE_STEP = ("before-rescue", "after-rescue", "before-objects", "before-state", "before-dealt", "after-dealt")
+
+
+def end_of(size, kind, *deaths):
+    lines, errors = torch_job(size, "zero_deaths", kind, *deaths, options=("--min-np", "1", "--restarts", "0"))
+    assert errors.count(" died ") == len(deaths), errors
+    return lines
+
+
+@pytest.fixture(scope="module")
+def plain_ends():
+    """The lines of plain horo by deaths."""
+    found = {}
+
+    def end(*deaths):
+        if deaths not in found:
+            found[deaths] = end_of(5, "plain", *deaths)
+        return found[deaths]
+
+    return end
+
+
+@pytest.mark.parametrize("deaths", [ONE_AFTER_THE_OTHER, ("3:between:2",)], ids=str)
+def test_parameters_are_those_of_the_plain_script_with_the_same_deaths(plain_ends, deaths):
+    assert end_of(5, "zero", *deaths) == plain_ends(*deaths)
+
+
+@pytest.mark.parametrize("place", IN_ONE_STEP)
+def test_a_second_death_while_the_state_is_dealt_anew_loses_nothing(plain_ends, place):
+    assert end_of(5, "zero", "3:updated:2", f"1:{place}:2") == plain_ends("3:updated:2", "1:updated:2")
+
+
+def test_all_ranks_raise_the_same_if_a_member_and_its_buddy_are_lost_together():
+    lines = end_of(4, "zero", "1:updated:3", "2:updated:3")
+    assert len(lines) == 2 and len(set(lines)) == 1
+    assert "member 1 was lost, and so was its buddy, member 2: a part of the state of AdamW is gone" in lines[0]
