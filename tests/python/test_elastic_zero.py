@@ -1,5 +1,7 @@
 """Ranks with a divided optimizer die: no step and no state is lost, and the bits are those of plain horo."""
 
+import ast
+
 import pytest
 from test_elastic import torch_job
 
@@ -40,3 +42,9 @@ def test_all_ranks_raise_the_same_if_a_member_and_its_buddy_are_lost_together():
     lines = end_of(4, "zero", "1:updated:3", "2:updated:3")
     assert len(lines) == 2 and len(set(lines)) == 1
     assert "member 1 was lost, and so was its buddy, member 2: a part of the state of AdamW is gone" in lines[0]
+
+
+def test_ranks_that_join_in_mid_pass_get_their_part_of_the_state():
+    lines, _ = torch_job(3, "zero_joins", "2:3", "1:20")
+    sizes = ast.literal_eval(lines[-1].removeprefix("end "))
+    assert sizes[:3] == [3, 3, 2] and 3 in sizes[4:], sizes

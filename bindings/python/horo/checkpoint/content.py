@@ -74,7 +74,8 @@ class Content:
     """The fields of one object on this rank."""
 
     def __init__(self, fields):
-        self.fields = fields
+        """Collective over the world."""
+        self.fields = [field.of_checkpoint() for field in fields]
 
     # For a save
 

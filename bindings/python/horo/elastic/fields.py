@@ -45,6 +45,10 @@ class Field:
         """What horo_state() would yield as well if tensors that have several names came under each."""
         return []
 
+    def of_checkpoint(self):
+        """The field that is saved in a checkpoint and loaded from one. Collective over the world."""
+        return self
+
     def horo_state(self):
         """Yields (name, tensor, kind): kind is "replicated", "per rank" or a sharded(global shape, intervals)."""
         _, tensors = self._encoded()

@@ -96,6 +96,15 @@ class Divided:
                     self.state[param] = dict(state_dict["state"][number])
         self._zero.forget()
 
+    def horo_rest(self):
+        """What the ranks have alike: the options of the groups."""
+        return [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
+
+    def horo_take(self, rest):
+        """Sets what horo_rest() returned on another rank."""
+        for group, options in zip(self.param_groups, rest):
+            group.update(options)
+
     def __getstate__(self):
         return {**super().__getstate__(), "_zero": self._zero, "_zero_whole": self._zero_whole}
 

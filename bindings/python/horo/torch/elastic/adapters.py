@@ -20,7 +20,7 @@ def adapter_of_torch(value):
     if isinstance(value, torch.nn.Module):
         return OfModule
     if isinstance(value, torch.optim.Optimizer):
-        return OfOptimizer
+        return OfDivided if hasattr(value, "horo_rest") else OfOptimizer
     return OfScaler if isinstance(value, GradScaler) else None
 
 
@@ -122,3 +122,18 @@ class OfOptimizer(Field):
         of_name = dict(zip(self._names(), numbers))
         state = {of_name.get(name, name): entry for name, entry in value["state"].items()}
         load_exactly(self.value, {**value, "state": state})
+
+
+class OfDivided(OfOptimizer):
+    """Of an optimizer whose ranks divide its state, and deal it anew among those that are there. horo_rest() is what
+    the ranks have alike, and horo_take(rest) sets it. After gather_state(None) on all ranks state_dict() has all."""
+
+    def _content(self):
+        return self.value.horo_rest()
+
+    def _take(self, value):
+        self.value.horo_take(value)
+
+    def of_checkpoint(self):
+        self.value.gather_state(None)
+        return OfOptimizer(self.name, self.value, self.options)
