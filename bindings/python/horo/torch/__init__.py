@@ -12,6 +12,7 @@ from horo import _hints
 from horo._exports import *
 from horo.torch import elastic, mpi_ops, tracing
 from horo.torch.audit import audit
+from horo.torch.clipping import clip_grad_norm_
 from horo.torch.compression import Codec, Compressor
 from horo.torch.ddp import ddp_hook
 from horo.torch.functions import (

@@ -5,5 +5,6 @@ optimizer = horo.zero.DistributedOptimizer(optimizer, named_parameters=model.nam
 
 from horo.zero.elastic import ShardLost
 from horo.zero.optimizer import DistributedOptimizer
+from horo.zero.sharded import fully_shard
 
-__all__ = ["DistributedOptimizer", "ShardLost"]
+__all__ = ["DistributedOptimizer", "ShardLost", "fully_shard"]
