@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import horo.torch as horo
+from horo import zero
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--layers", type=int, default=4)
@@ -20,6 +21,7 @@ parser.add_argument("--width", type=int, default=128, help="of a token, a multip
 parser.add_argument("--length", type=int, default=128, help="tokens that the model sees (%(default)s)")
 parser.add_argument("--batch", type=int, default=4, help="sequences of a rank in a step (%(default)s)")
 parser.add_argument("--steps", type=int, default=200)
+parser.add_argument("--zero", type=int, default=0, choices=range(4), help="stage of ZeRO (docs/sharding.md)")
 parser.add_argument("--peak-tflops", type=float, help="of the device, for the share of it that the model uses (MFU)")
 options = parser.parse_args()
 
@@ -76,9 +78,13 @@ def loss_of(tokens, following):
 
 
 model = GPT(options.layers, options.width, options.length).to(device)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-optimizer = horo.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 horo.broadcast_parameters(model.state_dict(), root_rank=0)
+if options.zero > 1:
+    model = zero.fully_shard(model, Block, stage=options.zero)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+if options.zero < 2:
+    wrap = zero.DistributedOptimizer if options.zero else horo.DistributedOptimizer
+    optimizer = wrap(optimizer, named_parameters=model.named_parameters())
 
 mine = torch.Generator().manual_seed(1 + horo.rank())  # each rank reads other parts of the text
 warm_up, begun = min(10, options.steps - 1), None

@@ -39,13 +39,19 @@ def test_every_program_of_the_documents_runs_on_two_ranks(tmp_path):
         assert re.findall(rf"^\[{rank}\] (ran .*)$", done.stdout, re.M) == expected
 
 
-def test_the_example_of_a_gpt_learns_on_two_ranks(tmp_path):
-    small = ["--steps", "40", "--layers", "1", "--width", "64", "--length", "32"]
+def loss_of_gpt(folder, *arguments):
+    small = ["--steps", "40", "--layers", "1", "--width", "64", "--length", "32", *arguments]
     job = [HORO, "run", "-n", "2", ranks.start.python(), str(ROOT / "examples/gpt.py"), *small]
     env = clean_environment({"OMP_NUM_THREADS": "1"})
-    done = subprocess.run(job, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=DEADLINE_S)
+    done = subprocess.run(job, cwd=folder, env=env, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert float(re.search(r"loss on unseen text (\S+) nats", done.stdout)[1]) < 3.8  # without training 5.5
+    return float(re.search(r"loss on unseen text (\S+) nats", done.stdout)[1])
+
+
+def test_the_example_of_a_gpt_learns_on_two_ranks_in_each_stage_of_zero(tmp_path):
+    loss = loss_of_gpt(tmp_path)
+    assert loss < 3.8  # without training 5.5
+    assert [loss_of_gpt(tmp_path, "--zero", stage) for stage in "123"] == [loss] * 3
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/install.md"])

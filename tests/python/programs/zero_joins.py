@@ -16,7 +16,7 @@ import horo
 import horo.torch as hvd
 
 DEATHS = sys.argv[1:]
-SAMPLES, PASSES = 240, 6
+SAMPLES, PASSES = 120, 4
 torch.set_num_threads(1)
 hvd.init()
 ID = hvd.rank() if "HORO_JOINS" not in os.environ else None
