@@ -147,10 +147,9 @@ def closures_copies_and_sparse_gradients():
     alike(script)
     model = nn.Embedding(WORDS, 30, sparse=True)
     optimizer = wrapped("zero", torch.optim.SGD(model.parameters(), lr=0.1), model)
-    if SIZE > 1:
-        model(torch.tensor([1, 2])).sum().backward()
-        with raises(ValueError, "parameter weight has a sparse gradient", "partition='tensors'"):
-            optimizer.step()
+    model(torch.tensor([1, 2])).sum().backward()
+    with raises(ValueError, "parameter weight has a sparse gradient", "partition='tensors'"):
+        optimizer.step()
 
     def sparse(kind):
         torch.manual_seed(1)
@@ -164,6 +163,25 @@ def closures_copies_and_sparse_gradients():
         return sha_of(model)
 
     alike(sparse)
+
+
+def a_state_of_horovods_api():
+    def script(kind):
+        model = Odd()
+        optimizer = adam(model, kind)
+        state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=0)
+        state.sync()
+        train(model, optimizer, batches(ME, 3))
+        if kind == "zero":
+            optimizer.gather_state(None)
+        state.commit()
+        train(model, optimizer, batches(ME, 2, seed=4))
+        state.restore()
+        state.sync()
+        train(model, optimizer, batches(ME, 2, seed=5))
+        return sha_of(model)
+
+    alike(script)
 
 
 def sets_of_ranks():
@@ -200,6 +218,7 @@ an_infinite_gradient_is_skipped_by_all()
 memory_is_what_the_table_says()
 methods_and_compilation()
 closures_copies_and_sparse_gradients()
+a_state_of_horovods_api()
 sets_of_ranks()
 gathers_in_many_chunks()
 hvd.shutdown()

@@ -52,6 +52,13 @@ class Division:
         self.everything = [param for group in groups for param in group["params"]]
         self.spare = state
         params, kinds = self.tracked()
+        for param in params:
+            is_sparse = param.grad is not None and param.grad.layout is not torch.strided
+            if is_sparse and (self.masters or not self.is_whole):  # on all ranks alike
+                raise ValueError(
+                    f"horo.zero: parameter {self.name_of(param)} has a sparse gradient, which cannot be divided: "
+                    "expected partition='tensors' without masters, or sparse_as_dense=True"
+                )
         if kinds != self.kinds or any(one is not other for one, other in zip(params, self.params)):
             for param in params:
                 check_dense(param, self.name_of(param))
@@ -99,7 +106,7 @@ class Division:
         """step() of the user's class, of the pieces."""
         pieces = [piece for of_param in self.pieces.values() for piece in of_param]
         for piece in pieces:
-            piece.begin(self.name_of(piece.param))
+            piece.begin()
         step()
         for piece in pieces:
             piece.end()

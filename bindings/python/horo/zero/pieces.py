@@ -48,7 +48,7 @@ class Piece:
         """This part of a tensor with the strides of the parameter."""
         return whole.detach() if self.is_whole else flat(whole)[self.part.begin : self.part.end]
 
-    def begin(self, name):
+    def begin(self):
         """Before a step: the present memory of the parameter and of its gradient."""
         view, gradient = self._of(self.param), self.param.grad
         if self.has_master:
@@ -58,14 +58,6 @@ class Piece:
             self.tensor.data, self._address = view, self.param.data_ptr()
         if gradient is None:
             self.tensor.grad = None
-            return
-        if gradient.layout is not torch.strided:
-            if not self.is_whole or self.has_master:
-                raise ValueError(
-                    f"horo.zero: parameter {name} has a sparse gradient and is divided: expected partition='tensors', "
-                    "or sparse_as_dense=True"
-                )
-            self.tensor.grad = gradient
             return
         part = gradient if self.is_whole else self._of(like(self.param, gradient.detach()))
         self.tensor.grad = part.float() if self.has_master else part
