@@ -11,10 +11,10 @@ from horo._sets import global_process_set
 _ASYNC_ONLY = ("priority", "with_rows", "rows", "out")  # keyword arguments that the blocking forms do not take
 
 
-def _signature(start, compression_after):
+def _signature(start, compression_after, async_only):
     """The signature of the blocking form of `start`. compression_after: the parameter that `compression` follows where
-    its place differs from that in `start`, else None."""
-    parameters = [each for each in inspect.signature(start).parameters.values() if each.name not in _ASYNC_ONLY]
+    its place differs from that in `start`, else None. async_only: parameters that it does not have."""
+    parameters = [each for each in inspect.signature(start).parameters.values() if each.name not in async_only]
     if compression_after is not None:
         parameters = [each for each in parameters if each.name != "compression"]
         place = [each.name for each in parameters].index(compression_after) + 1
@@ -23,10 +23,10 @@ def _signature(start, compression_after):
     return inspect.Signature(parameters)
 
 
-def _blocking_form_of(start, compression_after=None):
+def _blocking_form_of(start, compression_after=None, async_only=_ASYNC_ONLY):
     """A decorator of call(self, ..., *args, **options): gives it the signature that _signature() makes, and refuses
     keyword arguments that are not in it."""
-    signature = _signature(start, compression_after)
+    signature = _signature(start, compression_after, async_only)
     names = signature.parameters.keys()
 
     def decorate(call):
@@ -109,7 +109,7 @@ class Collectives(Rooted):
         number of rows from each member.""",
     )
 
-    @_blocking_form_of(Rooted.reducescatter_async, compression_after="name")
+    @_blocking_form_of(Rooted.reducescatter_async, "name", (*_ASYNC_ONLY, "splits", "order"))
     def reducescatter(self, tensor, name=None, compression=NoneCompressor, *args, **options):
         """This rank's rows of the reduction over ranks; the first rows % size ranks get one row more. Average, Sum."""
 
