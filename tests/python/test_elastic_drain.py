@@ -77,7 +77,7 @@ def test_the_ranks_of_the_other_host_go_on(how, drained, tmp_path):
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     options = ("--min-np", "3", "--nnodes", "2", "--addr", address, "--key-file", str(key), "--node-rank")
-    steps = 3_000 if how == "exits" else 30_000
+    steps = 3_000 if how == "exits" else 8_000
     words = [command(2, "elastic_drain", how, steps, options=(*options, n), deadline=TORCH_DEADLINE_S) for n in "01"]
     with start(words[0]) as first, start(words[1]) as second:
         leaving, staying = (second, first) if drained else (first, second)

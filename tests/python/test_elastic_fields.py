@@ -88,7 +88,7 @@ def test_values_come_back_from_json_as_they_were(value):
 
 
 def test_what_cannot_be_given_is_refused_by_name():
-    with pytest.raises(TypeError, match=r"the field 'thing' at a\.0 is a builtins\.object, which cannot be given"):
+    with pytest.raises(TypeError, match=r"the field 'thing' at a\.0 is a builtins\.object, which can neither be saved"):
         State(thing={"a": [object()]})
     with pytest.raises(TypeError, match="expected names: State"):
         State(torch.nn.Linear(1, 1))
