@@ -74,20 +74,24 @@ void keep_newest(const OpenFolder& parent, const std::string& name, std::uint32_
     std::vector<Numbered> older;
     for (const std::string& other : names_in(parent)) {
       const std::optional<std::uint64_t> number = step_in(other);
-      if (number && *number <= *step && other != name && has_file(parent, say(other, "/", kIndexFile)))
+      if (number && *number <= *step && other != name && has_file(parent, say(other, "/", kIndexFile)) &&
+          is_checkpoint(parent, other))
         older.push_back({*number, other});
     }
     std::ranges::sort(older, std::greater{}, &Numbered::step);
     std::uint32_t kept = 1;
+    std::vector<std::string> removed;
     for (const Numbered& one : older) {
       if (kept < keep) {
         if (listed(parent, one.name).error.empty()) ++kept;
         continue;
       }
-      const std::string removed = removed_name_for(one.name);
-      if (::renameat(parent.fd.get(), one.name.c_str(), parent.fd.get(), removed.c_str()) == 0)
-        remove_folder(parent, removed);
+      removed.push_back(removed_name_for(one.name));
+      rename_in(parent, one.name, removed.back());
     }
+    if (removed.empty()) return;
+    sync_folder(parent);  // after a power cut no checkpoint that is half removed has its name
+    for (const std::string& folder : removed) remove_folder(parent, folder);
   } catch (const std::exception&) {  // they stay
   }
 }

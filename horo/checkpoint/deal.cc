@@ -60,6 +60,20 @@ void check_cover(const CheckpointTensor& tensor, std::size_t place, std::span<co
     throw std::invalid_argument(say("no rank has row ", next, " of ", tensor.name, ", which is sharded"));
 }
 
+// Without empty ranges; ranges that touch are one.
+std::vector<RowRange> merged(const std::vector<RowRange>& ranges) {
+  std::vector<RowRange> all;
+  for (const RowRange& range : ranges) {
+    if (range.start == range.stop) continue;
+    if (!all.empty() && all.back().stop == range.start) {
+      all.back().stop = range.stop;
+    } else {
+      all.push_back(range);
+    }
+  }
+  return all;
+}
+
 // The bytes of the line of replicated tensors before the stretch of each rank, and after the last one.
 std::vector<std::uint64_t> cuts_of(std::uint64_t line, const std::vector<std::uint64_t>& others) {
   const std::size_t ranks = others.size();
@@ -109,8 +123,8 @@ class Dealer {
       for (std::size_t rank = 0; rank < ranges_by_rank_.size(); ++rank) {
         std::int64_t local_row = 0;
         std::size_t number = 0;
-        for (const RowRange& range : ranges_by_rank_[rank].at(i)) {
-          if (range.start < range.stop) add(rank, number++, i, range, local_row);
+        for (const RowRange& range : merged(ranges_by_rank_[rank].at(i))) {
+          add(rank, number++, i, range, local_row);
           local_row += range.stop - range.start;
         }
       }

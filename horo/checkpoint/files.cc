@@ -1,5 +1,6 @@
 #include "horo/checkpoint/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <memory>
 #include <stdexcept>
 #include <system_error>
 
@@ -26,6 +28,11 @@ auto again(Call call) {
   return result;
 }
 
+LockResult lock_as(const Fd& fd, int kind) noexcept {
+  if (again([&] { return ::flock(fd.get(), kind | LOCK_NB); }) == 0) return LockResult::kLocked;
+  return errno == EWOULDBLOCK ? LockResult::kBusy : LockResult::kUnsupported;
+}
+
 Fd checked_regular(Fd fd, const std::string& path) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) fail_file("cannot read", path, errno);
@@ -41,7 +48,7 @@ void fail_file(const std::string& what, const std::string& path, int error) {
 
 OpenFolder open_folder(const std::string& path, bool follows) {
   const int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follows ? 0 : O_NOFOLLOW);
-  Fd fd(::open(path.c_str(), flags));
+  Fd fd(again([&] { return ::open(path.c_str(), flags); }));
   if (fd.is_open()) return {std::move(fd), path};
   const int error = errno;
   if (error == ELOOP && !follows) throw std::runtime_error(path + " is a link, which is not followed");
@@ -50,11 +57,17 @@ OpenFolder open_folder(const std::string& path, bool follows) {
 
 OpenFolder open_folder_in(const OpenFolder& parent, const std::string& name) {
   const std::string path = parent.path_of(name);
-  Fd fd(::openat(parent.fd.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  Fd fd(again([&] { return ::openat(parent.fd.get(), name.c_str(), flags); }));
   if (fd.is_open()) return {std::move(fd), path};
   const int error = errno;
   if (error == ELOOP) throw std::runtime_error(path + " is a link, which is not followed");
   fail_file("cannot open the folder", path, error);
+}
+
+void make_folder_in(const OpenFolder& parent, const std::string& name) {
+  if (again([&] { return ::mkdirat(parent.fd.get(), name.c_str(), 0777); }) != 0)
+    fail_file("cannot make the folder", parent.path_of(name), errno);
 }
 
 void make_folders(const std::string& path) {
@@ -63,8 +76,29 @@ void make_folders(const std::string& path) {
   if (std::filesystem::is_directory(folder, ignored)) return;
   const std::filesystem::path above = folder.has_parent_path() ? folder.parent_path() : std::filesystem::path(".");
   if (above != folder) make_folders(above.string());
-  if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) fail_file("cannot make the folder", path, errno);
+  if (again([&] { return ::mkdir(path.c_str(), 0777); }) != 0 && errno != EEXIST)
+    fail_file("cannot make the folder", path, errno);
   sync_folder(open_folder(above.string(), true));
+}
+
+std::vector<std::string> names_in(const OpenFolder& folder) {
+  const int copy = again([&] { return ::openat(folder.fd.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  if (copy < 0) fail_file("cannot read the folder", folder.path, errno);
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(copy), ::closedir);
+  if (stream == nullptr) {
+    const int error = errno;
+    ::close(copy);
+    fail_file("cannot read the folder", folder.path, error);
+  }
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(stream.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+    errno = 0;
+  }
+  if (errno != 0) fail_file("cannot read the folder", folder.path, errno);
+  return names;
 }
 
 Fd create_file(const OpenFolder& folder, const std::string& name) {
@@ -120,11 +154,12 @@ std::string text_in_file(const Fd& fd, const std::string& path, std::uint64_t mo
 }
 
 void sync_data(const Fd& fd, const std::string& path) {
-  if (::fdatasync(fd.get()) != 0) fail_file("cannot write to the disk", path, errno);
+  if (again([&] { return ::fdatasync(fd.get()); }) != 0) fail_file("cannot write to the disk", path, errno);
 }
 
 void sync_folder(const OpenFolder& folder) {
-  if (::fsync(folder.fd.get()) != 0 && errno != EINVAL) fail_file("cannot write to the disk", folder.path, errno);
+  if (again([&] { return ::fsync(folder.fd.get()); }) != 0 && errno != EINVAL)
+    fail_file("cannot write to the disk", folder.path, errno);
 }
 
 void put_text(const OpenFolder& folder, const std::string& name, const std::string& text, bool is_synced) {
@@ -132,14 +167,19 @@ void put_text(const OpenFolder& folder, const std::string& name, const std::stri
   ::unlinkat(folder.fd.get(), made.c_str(), 0);
   const Fd fd = create_file(folder, made);
   write_all(fd, std::as_bytes(std::span(text)), 0, folder.path_of(name));
-  if (is_synced && ::fsync(fd.get()) != 0) fail_file("cannot write to the disk", folder.path_of(name), errno);
+  if (is_synced && again([&] { return ::fsync(fd.get()); }) != 0)
+    fail_file("cannot write to the disk", folder.path_of(name), errno);
   if (::renameat(folder.fd.get(), made.c_str(), folder.fd.get(), name.c_str()) != 0)
     fail_file("cannot write", folder.path_of(name), errno);
 }
 
 LockResult try_lock(const Fd& fd) noexcept {
-  if (again([&] { return ::flock(fd.get(), LOCK_EX | LOCK_NB); }) == 0) return LockResult::kLocked;
-  return errno == EWOULDBLOCK ? LockResult::kBusy : LockResult::kUnsupported;
+  return lock_as(fd, LOCK_EX);
+}
+
+// NFS gives an exclusive lock to a file that is open for writing alone.
+LockResult probe_lock(const Fd& fd) noexcept {
+  return lock_as(fd, LOCK_SH);
 }
 
 }  // namespace horo::checkpoint

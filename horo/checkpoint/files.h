@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "ring/os/socket.h"
 
@@ -25,8 +26,12 @@ struct OpenFolder {
 // follows: the last part of the path may be a link.
 OpenFolder open_folder(const std::string& path, bool follows);
 OpenFolder open_folder_in(const OpenFolder& parent, const std::string& name);
+// A new folder. Throws if the name is there.
+void make_folder_in(const OpenFolder& parent, const std::string& name);
 // Makes the folder, and those above it that are missing; each is on the disk then.
 void make_folders(const std::string& path);
+// Of files and folders, in no order.
+std::vector<std::string> names_in(const OpenFolder& folder);
 
 // A new file for writing. A file with this name is an error.
 Fd create_file(const OpenFolder& folder, const std::string& name);
@@ -47,8 +52,11 @@ void sync_folder(const OpenFolder& folder);
 // A new file with this text, on the disk if it is to be synced. Others see it with all of its text.
 void put_text(const OpenFolder& folder, const std::string& name, const std::string& text, bool is_synced);
 
-// Locks of the kernel, which end with the process: flock() of an open file.
+// Locks of the kernel, which end with the process: flock() of an open file. The holder has the file open for writing.
 enum class LockResult { kLocked, kBusy, kUnsupported };
 LockResult try_lock(const Fd& fd) noexcept;
+// Whether a process holds the lock, by a file that is open for reading: kBusy. Several processes may ask at a time.
+// kLocked: none does; until this file is closed, no other process takes the lock.
+LockResult probe_lock(const Fd& fd) noexcept;
 
 }  // namespace horo::checkpoint

@@ -7,12 +7,15 @@
 #include <stdexcept>
 
 #include "horo/base/say.h"
+#include "horo/base/time.h"
 #include "horo/checkpoint/folder.h"
+#include "ring/os/backoff.h"
 
 namespace horo::checkpoint {
 namespace {
 
 constexpr const char* kLockFile = ".lock";
+constexpr std::chrono::milliseconds kBetweenTries{50};
 constexpr std::uint64_t kMaxHolderBytes = 1024;
 
 std::string this_job() {
@@ -34,8 +37,10 @@ Fd open_lock(const OpenFolder& parent) {
 
 }  // namespace
 
-FolderLock::FolderLock(const OpenFolder& parent) {
+FolderLock::FolderLock(const OpenFolder& parent, std::chrono::milliseconds patience) {
+  const TimePoint until = Clock::now() + patience;
   std::optional<FolderLock> taken = try_take(parent);
+  for (; !taken && Clock::now() < until; taken = try_take(parent)) back_off(kBetweenTries);
   if (taken) {
     *this = std::move(*taken);
     return;

@@ -118,6 +118,27 @@ void raise_first(Session* session, const char* what, const std::string& mine, st
   }
 }
 
+// What a rank says before a load.
+std::vector<ByteRow> gather_wants(Session* session, std::uint64_t hash, const std::string& fault,
+                                  const std::vector<std::byte>& table) {
+  ByteWriter out;
+  out.u32(member_of(session));
+  out.u64(hash);
+  out.text(fault);
+  out.raw(table);
+  return gather_rows(session, "load", out.take());
+}
+
+void raise_first_refusal(const std::vector<ByteRow>& rows) {
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    ByteReader in(rows[rank]);
+    in.u32();
+    in.u64();
+    const std::string fault = in.text(kMaxErrorText);
+    if (!fault.empty()) throw std::invalid_argument(rows.size() == 1 ? fault : say("rank ", rank, ": ", fault));
+  }
+}
+
 class Loading {
  public:
   Loading(Checkpoint& checkpoint, Session* session, const std::vector<CheckpointTensor>& tensors)
@@ -148,23 +169,19 @@ class Loading {
   }
 
   void agree() {
-    ByteWriter out;
-    out.u32(member_of(session_));
-    out.u64(hash_bytes(std::as_bytes(std::span(checkpoint_.index_text()))));
-    out.text(own_fault());
-    out.raw(table_of(tensors_));
-    const std::vector<ByteRow> rows = gather_rows(session_, "load", out.take());
+    const std::uint64_t own_hash = hash_bytes(std::as_bytes(std::span(checkpoint_.index_text())));
+    const std::vector<ByteRow> rows = gather_wants(session_, own_hash, own_fault(), table_of(tensors_));
     ranks_ = rows.size();
+    raise_first_refusal(rows);
     std::uint64_t first_hash = 0;
     std::vector<std::byte> first_table;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       ByteReader in(rows[rank]);
       if (in.u32() == member_of(session_)) rank_ = rank;
       const std::uint64_t hash = in.u64();
-      const std::string fault = in.text(kMaxErrorText);
+      in.text(kMaxErrorText);
       const auto rest = in.raw(in.left());
       const std::vector<std::byte> table(rest.begin(), rest.end());
-      if (!fault.empty()) throw std::invalid_argument(ranks_ == 1 ? fault : say("rank ", rank, ": ", fault));
       if (rank == 0) {
         first_hash = hash;
         first_table = table;
@@ -304,6 +321,11 @@ class Loading {
 
 void load(Checkpoint& checkpoint, Session* session, const std::vector<CheckpointTensor>& tensors, bool verifies_first) {
   Loading(checkpoint, session, tensors).run(verifies_first);
+}
+
+void refuse_load(Session* session, const std::string& why) {
+  raise_first_refusal(gather_wants(session, 0, why, {}));
+  throw std::invalid_argument(why);
 }
 
 void verify(Checkpoint& checkpoint, const std::function<void(std::uint64_t bytes)>& progress) {

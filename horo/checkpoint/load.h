@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "horo/checkpoint/deal.h"
@@ -21,6 +22,10 @@ namespace horo::checkpoint {
 // (a file is damaged or cannot be read); PeerLost; ShutDown.
 void load(Checkpoint& checkpoint, Session* session, const std::vector<CheckpointTensor>& tensors,
           bool verifies_first = true);
+
+// This rank cannot take part in the load that the others begin, for the reason `why`: all ranks throw
+// std::invalid_argument with it. Collective of the world; blocks.
+[[noreturn]] void refuse_load(Session* session, const std::string& why);
 
 // Reads and verifies everything in this process alone: headers and blocks. Throws as the reader. After each block it
 // calls `progress` with the bytes that were read, unless it is empty.

@@ -23,11 +23,15 @@ void reserve_space(const Fd& fd, std::uint64_t bytes, const std::string& path) {
 }
 
 // The kernel begins to write the range to the disk, and is waited for where the range lies far behind. An error that it
-// tells is not told again by fdatasync().
+// tells is not told again by fdatasync(), whatever its number; these four say that it has not done what it was asked.
 void push_out(const Fd& fd, std::uint64_t offset, std::uint64_t bytes, const std::string& path) {
   const auto push = [&](std::uint64_t at, std::uint64_t size, unsigned flags) {
-    if (::sync_file_range(fd.get(), static_cast<off_t>(at), static_cast<off_t>(size), flags) == 0) return;
-    if (errno == EIO || errno == ENOSPC || errno == EDQUOT) fail_file("cannot write to the disk", path, errno);
+    int result = 0;
+    do {
+      result = ::sync_file_range(fd.get(), static_cast<off_t>(at), static_cast<off_t>(size), flags);
+    } while (result != 0 && errno == EINTR);
+    if (result == 0 || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP || errno == ESPIPE) return;
+    fail_file("cannot write to the disk", path, errno);
   };
   push(offset, bytes, SYNC_FILE_RANGE_WRITE);
   if (offset < kBehind) return;

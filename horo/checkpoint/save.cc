@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 
@@ -11,6 +12,7 @@
 #include "horo/base/version.h"
 #include "horo/base/wire.h"
 #include "horo/checkpoint/rows.h"
+#include "horo/checkpoint/save_signs.h"
 #include "ring/os/process.h"
 
 namespace horo::checkpoint {
@@ -102,6 +104,19 @@ Wish wish_in(const ByteRow& row) {
   return wish;
 }
 
+std::vector<Wish> gather_wishes(Session* session, const Wish& mine) {
+  std::vector<Wish> wishes;
+  for (const ByteRow& row : gather_rows(session, "begin", row_of(mine))) wishes.push_back(wish_in(row));
+  return wishes;
+}
+
+void raise_first_fault(const std::vector<Wish>& wishes) {
+  for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
+    const SaveFault& fault = wishes[rank].fault;
+    if (fault.fault != Fault::kNone) raise_fault({fault.fault, say("rank ", rank, ": ", fault.text)});
+  }
+}
+
 // Removes the folder of a save that does not begin.
 class Discard {
  public:
@@ -134,7 +149,7 @@ class Beginning {
     mine.is_busy = saver_.is_writing();
     mine.step = options_.step;
     if (!mine.is_busy) prepare(mine);
-    for (const ByteRow& row : gather_rows(session_, "begin", row_of(mine))) wishes_.push_back(wish_in(row));
+    wishes_ = gather_wishes(session_, mine);
     const auto me = std::ranges::find(wishes_, mine.member, &Wish::member);
     if (std::ranges::any_of(wishes_, &Wish::is_busy)) return false;
     saver_.forget_failure();
@@ -159,29 +174,29 @@ class Beginning {
       table_ = table_of(tensors_);
       mine.table_hash = hash_bytes(table_);
       for (const CheckpointTensor& tensor : tensors_) mine.ranges.push_back(tensor.ranges);
-      if (!is_first()) return saver_.unlock_parent();
+      if (!is_first()) return saver_.unlock();
       rest_ = in_one_line(options_.rest);
-      make_folder(mine);
+      clean_up(make_parent(place_));
+      made_.set(make_save_folder(place_));
+      mine.temporary = made_.made()->temporary_name;
     });
   }
 
-  void make_folder(Wish& mine) {
-    made_.set(make_save_folder(place_));
-    const SaveFolder& made = *made_.made();
-    mine.temporary = made.temporary_name;
+  // Before this save has a folder: a checkpoint of its name may get that back.
+  void clean_up(const OpenFolder& parent) {
     if (options_.locks) {
-      saver_.lock_parent(made.parent);
-      remove_leftovers(made.parent);
-    } else if (FolderLock::try_take(made.parent)) {
-      remove_leftovers(made.parent);
+      saver_.lock_parent(parent);
+      remove_leftovers(parent);
+      return;
+    }
+    try {
+      if (const std::optional<FolderLock> lock = FolderLock::try_take(parent)) remove_leftovers(parent);
+    } catch (const std::exception&) {  // the file of the lock is another user's: the leftovers stay
     }
   }
 
   void check_faults() const {
-    for (std::size_t rank = 0; rank < wishes_.size(); ++rank) {
-      const SaveFault& fault = wishes_[rank].fault;
-      if (fault.fault != Fault::kNone) raise_fault({fault.fault, say("rank ", rank, ": ", fault.text)});
-    }
+    raise_first_fault(wishes_);
     if (wishes_.front().temporary.empty()) throw std::runtime_error("the ranks have changed while a save began");
   }
 
@@ -205,23 +220,14 @@ class Beginning {
   }
 
   void agree() {
-    SavePlan plan;
     std::vector<RangesByTensor> ranges;
     for (const Wish& wish : wishes_) ranges.push_back(wish.ranges);
-    plan.parts = deal(tensors_, ranges);
-    plan.rank = rank_;
-    plan.ranks = wishes_.size();
-    plan.tensors = tensors_;
-    plan.keep = options_.keep;
-    plan.head = head();
-    plan.timeout = part_timeout();
-    if (session_ != nullptr && rank_ == 0) plan.run = place_of_rank(session_->config()).table;
-    if (plan.run) plan.local_rank = session_->config().local_rank;
+    std::vector<DealtPart> parts = deal(tensors_, ranges);
+    const auto plan = std::make_shared<SavePlan>();
     ByteWriter mine;
     const SaveFault fault = fault_in([&] {
-      if (!made_.made()) see_folder();
-      plan.open = open_parts(made_.made() ? *made_.made() : *seen_, plan.parts, rank_);
-      saver_.staging().reserve(staged_bytes(plan));
+      plan->parts = std::move(parts);
+      fill(*plan);
     });
     mine.text(fault.text);
     const std::vector<ByteRow> rows = gather_rows(session_, "folder", mine.take());
@@ -230,9 +236,29 @@ class Beginning {
       const std::string text = ByteReader(rows[rank]).text(kMaxText);
       if (!text.empty()) throw std::runtime_error(say("rank ", rank, ": ", text));
     }
-    plan.save = made_.made() ? made_.release() : std::move(*seen_);
-    plan.shows_death = seen_locks(plan.save, plan.parts, plan.ranks);
-    saver_.fill(std::move(plan));
+    plan->save = made_.made() ? made_.release() : std::move(*seen_);
+    try {  // the other ranks write from here on
+      plan->shows_death = seen_locks(*plan);
+      saver_.fill(plan);
+    } catch (const std::exception& error) {
+      tell_failure(*plan, say("rank ", rank_, ": ", error.what()));
+      throw;
+    }
+  }
+
+  // All that may fail on this rank alone.
+  void fill(SavePlan& plan) {
+    plan.rank = rank_;
+    plan.ranks = wishes_.size();
+    plan.tensors = tensors_;
+    plan.keep = options_.keep;
+    plan.head = head();
+    plan.timeout = part_timeout();
+    if (session_ != nullptr && rank_ == 0) plan.run = place_of_rank(session_->config()).table;
+    if (plan.run) plan.local_rank = session_->config().local_rank;
+    if (!made_.made()) see_folder();
+    plan.first = open_first_part(made_.made() ? *made_.made() : *seen_, plan.parts, rank_);
+    saver_.staging().reserve(staged_bytes(plan));
   }
 
   void see_folder() {
@@ -270,6 +296,14 @@ class Beginning {
 };
 
 }  // namespace
+
+void refuse_save(Session* session, const std::string& why) {
+  Wish mine;
+  mine.member = member_of(session);
+  mine.fault = {Fault::kArgument, why};
+  raise_first_fault(gather_wishes(session, mine));
+  throw std::invalid_argument(why);
+}
 
 bool begin_save(Saver& saver, Session* session, const SaveOptions& options,
                 const std::vector<CheckpointTensor>& tensors) {

@@ -29,6 +29,10 @@ struct SaveOptions {
 bool begin_save(Saver& saver, Session* session, const SaveOptions& options,
                 const std::vector<CheckpointTensor>& tensors);
 
+// This rank cannot take part in the save that the others begin, for the reason `why`: all ranks throw
+// std::invalid_argument with it. Collective of the world; blocks.
+[[noreturn]] void refuse_save(Session* session, const std::string& why);
+
 // The whole of a save, from the data of the tensors. Returns when the checkpoint is there.
 void save(Session* session, const SaveOptions& options, const std::vector<CheckpointTensor>& tensors);
 

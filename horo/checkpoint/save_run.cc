@@ -3,8 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <optional>
 #include <stdexcept>
 
@@ -13,43 +11,13 @@
 #include "horo/base/time.h"
 #include "horo/checkpoint/catalog.h"
 #include "horo/checkpoint/safetensors.h"
+#include "horo/checkpoint/save_signs.h"
 
 namespace horo::checkpoint {
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr milliseconds kFirstPause{1}, kLastPause{50};
-constexpr std::chrono::seconds kLockPause{1};  // between two looks at the locks of other ranks
 constexpr std::uint64_t kMaxMessageBytes = 1 << 30;
 constexpr std::string_view kFailed = "failed\n";  // the message of a rank begins so, or with its parts
-
-// Its text names the rank that has failed.
-class RankFailed : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-std::string message_file(std::size_t rank) {
-  std::array<char, 32> name{};
-  std::snprintf(name.data(), name.size(), "rank-%05zu", rank);
-  return name.data();
-}
-
-// Pauses that get longer: 1 to 50 ms.
-class Pauses {
- public:
-  explicit Pauses(SaveControl& control) : control_(control) {}
-  void wait() {
-    control_.pause(next_);
-    next_ = std::min(next_ * 2, kLastPause);
-  }
-  void begin_anew() { next_ = kFirstPause; }
-
- private:
-  SaveControl& control_;
-  milliseconds next_ = kFirstPause;
-};
 
 std::vector<HeaderEntry> entries_of(const SavePlan& plan, const DealtPart& part) {
   std::vector<HeaderEntry> entries;
@@ -60,11 +28,6 @@ std::vector<HeaderEntry> entries_of(const SavePlan& plan, const DealtPart& part)
     entries.push_back({tensor.name, tensor.dtype, std::move(shape), piece.offset, piece.bytes, piece.row});
   }
   return entries;
-}
-
-// Rank 0 has failed: its text.
-void throw_failure(const SaveFolder& save) {
-  if (const auto text = failure_in(save)) throw RankFailed(*text);
 }
 
 std::vector<SavedPart> write_own(const SavePlan& plan, std::span<const std::byte> staged, SaveControl& control) {
@@ -78,12 +41,13 @@ std::vector<SavedPart> write_own(const SavePlan& plan, std::span<const std::byte
     next_look = Clock::now() + kLockPause;
     throw_failure(plan.save);
   };
-  std::size_t own = 0;
   for (const DealtPart& part : plan.parts) {
     if (part.rank != plan.rank) continue;
-    const auto data = staged.subspan(offsets[own], part.data_bytes);
-    written.push_back(
-        write_part(plan.save.folder, plan.open[own++], header_of(entries_of(plan, part)), data, before_block));
+    const bool is_first = part.file == plan.first.file;
+    const OpenPart other = is_first ? OpenPart() : OpenPart{create_file(plan.save.folder, part.file), part.file};
+    const auto data = staged.subspan(offsets[written.size()], part.data_bytes);
+    written.push_back(write_part(plan.save.folder, is_first ? plan.first : other, header_of(entries_of(plan, part)),
+                                 data, before_block));
   }
   return written;
 }
@@ -92,14 +56,6 @@ std::string text_of_parts(const std::vector<SavedPart>& parts) {
   std::string text;
   for (const SavedPart& part : parts) text += text_of(part) + "\n";
   return text;
-}
-
-// A rank whose lock can be had has ended: no other process takes it. One that has failed on a full disk, and has no
-// room to say so, removes its parts.
-bool has_ended(const SavePlan& plan, std::size_t rank) {
-  const auto part = std::ranges::find(plan.parts, rank, &DealtPart::rank);
-  const Fd fd = open_file(plan.save.folder, part->file);
-  return !fd.is_open() || try_lock(fd) == LockResult::kLocked;
 }
 
 // Rank 0: the parts of all ranks.
@@ -197,35 +153,22 @@ CheckpointIndex index_of(const SavePlan& plan, std::vector<SavedPart> parts) {
   return index;
 }
 
+// A longer one could not be read.
+std::string text_of_checked(const CheckpointIndex& index) {
+  std::string text = text_of(index);
+  if (text.size() > kMaxIndexBytes)
+    throw std::runtime_error(say("the index has ", text.size(), " bytes, at most ", kMaxIndexBytes));
+  return text;
+}
+
 void finish_as_first(const SavePlan& plan, std::vector<SavedPart> own, SaveControl& control) {
   const CheckpointIndex index = index_of(plan, Collected(plan, control, std::move(own)).run());
   std::vector<std::string> messages;
   for (std::size_t rank = 1; rank < plan.ranks; ++rank) messages.push_back(message_file(rank));
   control.check();
   fail_point("checkpoint.publish");
-  publish(plan.save, text_of(index), messages);
+  publish(plan.save, text_of_checked(index), messages);
   if (plan.run) plan.run->add_checkpoint(plan.local_rank, plan.head.step);
-}
-
-// Another rank than rank 0: the parts are written, and rank 0 is to publish them.
-void wait_for_first(const SavePlan& plan, SaveControl& control) {
-  Pauses pauses(control);
-  TimePoint next_look = Clock::now() + kLockPause;
-  for (;;) {
-    const SaveEnd end = end_of(plan.save);
-    if (end == SaveEnd::kPublished) return;
-    if (end == SaveEnd::kGone) throw std::runtime_error("rank 0 has given the checkpoint up");
-    throw_failure(plan.save);
-    if (Clock::now() >= next_look) {
-      next_look = Clock::now() + kLockPause;
-      if (plan.shows_death[0] && has_ended(plan, 0) && !failure_in(plan.save)) {
-        if (end_of(plan.save) == SaveEnd::kPublishing) return;
-        if (end_of(plan.save) == SaveEnd::kOpen)
-          throw std::runtime_error("rank 0 has ended before the checkpoint was complete");
-      }
-    }
-    pauses.wait();
-  }
 }
 
 }  // namespace
@@ -249,23 +192,11 @@ std::uint64_t staged_bytes(const SavePlan& plan) {
   return bytes;
 }
 
-std::vector<OpenPart> open_parts(const SaveFolder& save, std::span<const DealtPart> parts, std::size_t rank) {
-  std::vector<OpenPart> open;
-  for (const DealtPart& part : parts) {
-    if (part.rank != rank) continue;
-    open.push_back({create_file(save.folder, part.file), part.file});
-    try_lock(open.back().fd);
-  }
-  return open;
-}
-
-std::vector<bool> seen_locks(const SaveFolder& save, std::span<const DealtPart> parts, std::size_t ranks) {
-  std::vector<bool> seen(ranks);
-  for (const DealtPart& part : parts) {
-    const Fd fd = open_file(save.folder, part.file);
-    seen[part.rank] = fd.is_open() && try_lock(fd) == LockResult::kBusy;
-  }
-  return seen;
+OpenPart open_first_part(const SaveFolder& save, std::span<const DealtPart> parts, std::size_t rank) {
+  const std::string& file = std::ranges::lower_bound(parts, rank, {}, &DealtPart::rank)->file;
+  OpenPart first{create_file(save.folder, file), file};
+  try_lock(first.fd);
+  return first;
 }
 
 void tell_failure(const SavePlan& plan, const std::string& reason) noexcept {
@@ -279,8 +210,8 @@ void tell_failure(const SavePlan& plan, const std::string& reason) noexcept {
     }
   };
   if (tell()) return;
-  for (const OpenPart& part : plan.open) {  // makes room on a full disk
-    ::unlinkat(plan.save.folder.fd.get(), part.file.c_str(), 0);
+  for (const DealtPart& part : plan.parts) {  // makes room on a full disk
+    if (part.rank == plan.rank) ::unlinkat(plan.save.folder.fd.get(), part.file.c_str(), 0);
   }
   tell();
 }
@@ -295,10 +226,11 @@ void run_save(SavePlan& plan, std::span<const std::byte> staged, SaveControl& co
     } else {
       put_text(plan.save.folder, message_file(plan.rank), text_of_parts(own), false);
       is_told = true;
-      wait_for_first(plan, control);
+      wait_for_end(plan, control);
     }
   } catch (const GivenUp& given_up) {
     tell_failure(plan, given_up.what());
+    if (is_told && is_published_after_all(plan)) return;
     throw;
   } catch (const RankFailed& failed) {
     if (!is_told) tell_failure(plan, failed.what());

@@ -29,10 +29,10 @@ struct SavePlan {
   std::vector<DealtPart> parts;           // of all ranks
   std::size_t rank = 0;
   std::size_t ranks = 1;
-  std::vector<OpenPart> open;           // of this rank, as in parts
+  OpenPart first;                       // of the parts of this rank: locked until the end of its writing
   std::vector<bool> shows_death;        // by rank: its locks are seen here
   std::uint32_t keep = 0;               // 0: all
-  std::chrono::milliseconds timeout{};  // rank 0: for the parts of the others, after the last one that came
+  std::chrono::milliseconds timeout{};  // in which a rank waits for others, after the last sign of one of them
   std::shared_ptr<RunTable> run;        // rank 0: tells `horo run`; null: none has started this rank
   int local_rank = 0;                   // its place there
 };
@@ -42,10 +42,9 @@ inline constexpr std::uint64_t kStagedAlignment = 4096;
 std::vector<std::uint64_t> staged_offsets(const SavePlan& plan);
 std::uint64_t staged_bytes(const SavePlan& plan);
 
-// Makes the parts of this rank, and locks them: before the ranks agree that the save begins.
-std::vector<OpenPart> open_parts(const SaveFolder& save, std::span<const DealtPart> parts, std::size_t rank);
-// Afterwards, when all have done so: of which ranks this one sees the locks.
-std::vector<bool> seen_locks(const SaveFolder& save, std::span<const DealtPart> parts, std::size_t ranks);
+// Makes the first part of this rank, and locks it: before the ranks agree that the save begins. The others are made
+// when they are written, so that a rank has few files open.
+OpenPart open_first_part(const SaveFolder& save, std::span<const DealtPart> parts, std::size_t rank);
 
 // Writes and publishes; returns when the checkpoint is there. Throws std::runtime_error: why there is none. GivenUp.
 void run_save(SavePlan& plan, std::span<const std::byte> staged, SaveControl& control);

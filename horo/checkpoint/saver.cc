@@ -15,15 +15,13 @@
 namespace horo::checkpoint {
 namespace {
 
-constexpr std::chrono::milliseconds kReadingTime{200};
-
 double seconds_since(TimePoint begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 }  // namespace
 
-Saver::Saver() : generation_(fork_generation()) {}
+Saver::Saver(std::chrono::milliseconds lock_patience) : generation_(fork_generation()), lock_patience_(lock_patience) {}
 
 Saver::~Saver() {
   if (!is_here()) {  // its thread cannot be joined
@@ -31,16 +29,7 @@ Saver::~Saver() {
     return;
   }
   make_ready();
-  wait_for_readers();
-  forget_failure();
-}
-
-// Other ranks look for the text of a failure each 50 ms.
-void Saver::wait_for_readers() {
-  const MutexLock lock(mutex_);
-  if (state_ != State::kFailed || !plan_ || plan_->rank > 0 || plan_->ranks == 1) return;
-  const TimePoint until = ended_ + kReadingTime;
-  while (Clock::now() < until) changed_.wait_until(mutex_, until);
+  if (plan_ && plan_->ranks == 1) forget_failure();  // else a rank may still read the text
 }
 
 bool Saver::is_here() const {
@@ -70,19 +59,21 @@ void Saver::forget_failure() {
 void Saver::lock(const std::string& folder) {
   const std::string path = std::filesystem::absolute(folder).string();
   make_folders(path);
-  lock_parent(open_folder(path, true));
+  const OpenFolder parent = open_folder(path, true);
+  lock_parent(parent);
+  give_names_back(parent);
 }
 
 void Saver::lock_parent(const OpenFolder& parent) {
   if (lock_ && lock_->is_of(parent)) return;
   lock_.reset();
-  lock_.emplace(parent);
+  lock_.emplace(parent, lock_patience_);
 }
 
-void Saver::fill(SavePlan plan) {
+void Saver::fill(std::shared_ptr<SavePlan> plan) {
   {
     const MutexLock lock(mutex_);
-    plan_ = std::make_shared<SavePlan>(std::move(plan));
+    plan_ = std::move(plan);
   }
   given_.assign(plan_->tensors.size(), {});
   const std::vector<std::uint64_t> offsets = staged_offsets(*plan_);
@@ -181,12 +172,11 @@ void Saver::write() noexcept {
   } catch (const std::exception& error) {
     failure = error.what();
   }
-  plan_->open.clear();  // and with the files their locks
+  plan_->first = {};  // and with the file its lock
   const MutexLock lock(mutex_);
   state_ = is_published ? State::kPublished : State::kFailed;
   failure_ = failure;
   progress_.is_writing = false;
-  ended_ = Clock::now();
   progress_.seconds_write = seconds_since(started_);
   if (is_published) {
     ++progress_.published;
@@ -197,6 +187,7 @@ void Saver::write() noexcept {
 
 bool Saver::wait_until(TimePoint until) const {
   const MutexLock lock(mutex_);
+  if (state_ == State::kFilling) throw std::invalid_argument("the save was begun, and not started");
   while (state_ == State::kWriting) {
     if (Clock::now() >= until) return false;
     if (until == TimePoint::max()) {
@@ -224,7 +215,6 @@ void Saver::give_up(const std::string& reason) {
     if (state_ == State::kWriting) return control_->give_up(reason);
     if (state_ != State::kFilling) return;
     state_ = State::kFailed;
-    ended_ = Clock::now();
     failure_ = reason;
     plan = plan_;
   }

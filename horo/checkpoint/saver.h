@@ -2,6 +2,7 @@
 // begins one; the caller copies the rows of this rank into it, and goes on.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,7 +30,8 @@ struct SaveProgress {
 // wait_until(), progress() and give_up() may be called by any thread; the rest by one at a time.
 class Saver {
  public:
-  Saver();
+  // lock_patience: so long it waits for a job that has the lock of the folder, and may be about to end.
+  explicit Saver(std::chrono::milliseconds lock_patience = std::chrono::seconds(5));
   // Waits for the save that is being written; one that has not started is given up.
   ~Saver();
   Saver(const Saver&) = delete;
@@ -47,15 +49,19 @@ class Saver {
   void start();
 
   // Blocks until no save is being written (true), or until `until` (false). Throws std::runtime_error: the last one
-  // failed, on this rank or another one.
+  // failed, on this rank or another one; std::invalid_argument: one was begun and is not started.
   bool wait_until(TimePoint until) const;
   SaveProgress progress() const;
-  // The save fails with this reason, unless it is being published. Never blocks.
+  // The save fails with this reason, unless it is being published. Where it has not started, the reason is written to a
+  // file for the other ranks.
   void give_up(const std::string& reason);
 
   // Makes the folder, if it is missing, and takes its lock before a save does: for rank 0, before it reads what is
   // there. Throws std::runtime_error: another job has it, or the folder cannot be written.
+  // A checkpoint that a killed job was about to replace gets its name back.
   void lock(const std::string& folder);
+  // Gives the lock back, so that another process of the job can write there.
+  void unlock() { lock_.reset(); }
 
   // ---- begin_save() alone.
 
@@ -65,10 +71,9 @@ class Saver {
   // When all ranks have seen how the last save ended: removes the text of its failure.
   void forget_failure();
   StagingMemory& staging() { return staging_; }
-  void fill(SavePlan plan);
-  // Rank 0 takes the lock of the parent folder, which it holds from then on; other ranks give theirs back.
+  void fill(std::shared_ptr<SavePlan> plan);
+  // Rank 0 takes the lock of the parent folder, which it holds from then on.
   void lock_parent(const OpenFolder& parent);
-  void unlock_parent() { lock_.reset(); }
 
  private:
   enum class State { kIdle, kFilling, kWriting, kPublished, kFailed };
@@ -86,11 +91,11 @@ class Saver {
   };
 
   void write() noexcept;
-  void wait_for_readers();
   State state() const;
   const Given& given(std::size_t tensor) const;
 
   const std::uint32_t generation_;  // fork_generation()
+  const std::chrono::milliseconds lock_patience_;
   StagingMemory staging_;
   std::optional<FolderLock> lock_;
   std::shared_ptr<SavePlan> plan_;  // written with the mutex
@@ -102,7 +107,7 @@ class Saver {
   std::shared_ptr<SaveControl> control_ GUARDED_BY(mutex_);  // of the last save
   std::string failure_ GUARDED_BY(mutex_);
   SaveProgress progress_ GUARDED_BY(mutex_);
-  TimePoint started_ GUARDED_BY(mutex_), ended_ GUARDED_BY(mutex_);
+  TimePoint started_ GUARDED_BY(mutex_);
   std::jthread thread_;
 };
 

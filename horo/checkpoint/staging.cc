@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "horo/base/forked.h"
 #include "horo/base/say.h"
 
 namespace horo::checkpoint {
@@ -23,12 +24,16 @@ void StagingMemory::reserve(std::uint64_t bytes) {
   if (memory == MAP_FAILED)
     throw std::runtime_error(say("there is no memory for a copy of ", bytes, " bytes of the checkpoint"));
   ::madvise(memory, size, MADV_HUGEPAGE);  // fewer page faults; without it all works as well
+  ::madvise(memory, size, MADV_DONTFORK);  // a child neither copies what a save writes to, nor has use for it
+  generation_ = fork_generation();
   data_ = static_cast<std::byte*>(memory);
   size_ = size;
 }
 
 void StagingMemory::free() noexcept {
-  if (data_ != nullptr) ::munmap(std::exchange(data_, nullptr), std::exchange(size_, 0));
+  std::byte* const data = std::exchange(data_, nullptr);
+  const std::size_t size = std::exchange(size_, 0);
+  if (data != nullptr && fork_generation() == generation_) ::munmap(data, size);
 }
 
 }  // namespace horo::checkpoint

@@ -23,6 +23,7 @@ class StagingMemory {
   void free() noexcept;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;
+  std::uint32_t generation_ = 0;  // fork_generation(); a forked child does not have the memory
 };
 
 }  // namespace horo::checkpoint

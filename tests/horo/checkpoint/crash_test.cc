@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cerrno>
 #include <map>
+#include <semaphore>
 #include <system_error>
 
+#include "horo/base/fail_point.h"
 #include "horo/checkpoint/catalog.h"
 #include "ring/os/backoff.h"
 #include "tests/effort.h"
@@ -68,7 +70,19 @@ std::string save_step(Session& session, Saver& saver, const std::string& folder,
   });
 }
 
-TEST(Crashes, APowerCutAtAnyCallLeavesTheNewestCheckpointWhole) {
+// Whether two names can be exchanged. Where they cannot, all saves have one name, which gets to its checkpoint again
+// when a job takes the lock of the folder.
+class Kernels : public testing::TestWithParam<bool> {
+ protected:
+  static int old_error(const SystemCall& call) {
+    return !GetParam() && !call.is_done && call.name == "renameat2" ? EINVAL : 0;
+  }
+  static std::string name(const std::string& otherwise) { return GetParam() ? otherwise : "last"; }
+};
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Kernels, testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "ThatExchangeNames" : "ThatDoNot"; });
+
+TEST_P(Kernels, APowerCutAtAnyCallLeavesTheNewestCheckpointWhole) {
   const TemporaryFolder folder, after;
   std::atomic<std::uint64_t> published = 0;
   PowerCut disk(folder.path());
@@ -77,15 +91,16 @@ TEST(Crashes, APowerCutAtAnyCallLeavesTheNewestCheckpointWhole) {
     disk.follow(call);
     for (const bool loses_names : {true, false}) {
       disk.cut(after.path(), loses_names);
+      if (!GetParam()) give_names_back(open_folder(after.path().string(), true));
       EXPECT_GE(newest_step(after.path()), published) << call.name << " " << call.path;
       ++cuts;
     }
-    return 0;
+    return old_error(call);
   });
   const auto errors = run_world(2, [&](Session& session) {
     Saver saver;
     for (std::uint64_t step = 1; step <= test::effort(3U) + 1; ++step) {  // one of them replaces another one
-      EXPECT_EQ(save_step(session, saver, folder.path().string(), step, step == 3 ? "step-2" : ""), "");
+      EXPECT_EQ(save_step(session, saver, folder.path().string(), step, name(step == 3 ? "step-2" : "")), "");
       meet(session);
       if (session.topology().rank == 0) published = step;
     }
@@ -123,22 +138,25 @@ class FailingCall {
   std::string what_;
 };
 
-TEST(Errors, AtAnyCallTheSaveFailsWithOneLineOnAllRanksAndTheNextOneWorks) {
+TEST_P(Kernels, AnErrorAtAnyCallFailsTheSaveWithOneLineOnAllRanksAndTheNextOneWorks) {
   const TemporaryFolder folder;
   FailingCall failing;
   std::array<std::atomic<bool>, 2> has_failed{};
   int hits = 0;
-  const Hooked hooked([&](const SystemCall& call) { return failing.on(call); });
+  const Hooked hooked([&](const SystemCall& call) {
+    const int old = old_error(call);
+    return old != 0 ? old : failing.on(call);
+  });
   const auto errors = run_world(2, [&](Session& session) {
     const auto rank = static_cast<std::size_t>(session.topology().rank);
     Saver saver;
     std::uint64_t step = 1;
-    EXPECT_EQ(save_step(session, saver, folder.path().string(), step), "");
+    EXPECT_EQ(save_step(session, saver, folder.path().string(), step, name("")), "");
     for (int at = 1;; ++at) {
       meet(session);
       if (rank == 0) failing.begin(at);
       meet(session);
-      const std::string error = save_step(session, saver, folder.path().string(), step + 1);
+      const std::string error = save_step(session, saver, folder.path().string(), step + 1, name(""));
       has_failed[rank] = !error.empty();
       meet(session);
       const bool is_hit = failing.is_hit();
@@ -161,7 +179,7 @@ TEST(Errors, AtAnyCallTheSaveFailsWithOneLineOnAllRanksAndTheNextOneWorks) {
       }
       meet(session);
       step += 2;
-      EXPECT_EQ(save_step(session, saver, folder.path().string(), step), "") << failing.what();
+      EXPECT_EQ(save_step(session, saver, folder.path().string(), step, name("")), "") << failing.what();
       if (rank == 0) {
         EXPECT_EQ(newest_step(folder.path()), step);
       }
@@ -209,12 +227,13 @@ TEST(Disks, SignalsEndNoCall) {
   std::map<std::string, int> interrupted;
   {
     const Hooked hooked([&](const SystemCall& call) {
-      const bool can = call.name == "pwrite" || call.name == "fallocate" || call.name == "openat";
+      const bool can = call.name != "renameat" && call.name != "renameat2" && call.name != "unlinkat";
       return !call.is_done && can && interrupted[call.name]++ % 2 == 0 ? EINTR : 0;
     });
     save_alone(folder / "one", state);
   }
-  EXPECT_GT(interrupted["pwrite"], 2);
+  for (const char* name : {"pwrite", "fallocate", "openat", "mkdirat", "fsync", "fdatasync", "sync_file_range"})
+    EXPECT_GE(interrupted[name], 2) << name;
   Checkpoint checkpoint(folder / "one");
   verify(checkpoint);
 }
@@ -233,6 +252,64 @@ TEST(Disks, AFailedSyncIsNotRepeated) {
               AllOf(HasSubstr("rank 0: cannot write to the disk "), HasSubstr("Input/output error")));
   EXPECT_EQ(syncs, 1);
   EXPECT_TRUE(list(folder.path().string()).empty());
+}
+
+// The kernel tells an error of writing once: by the call that waits for a range of the file, perhaps.
+TEST(Disks, AnErrorOfTheWritingInTheBackgroundFailsTheSave) {
+  const TemporaryFolder folder;
+  const Hooked hooked(
+      [](const SystemCall& call) { return !call.is_done && call.name == "sync_file_range" ? ESTALE : 0; });
+  EXPECT_THAT(thrown_by([&] { save_alone(folder / "one", State(tiny_state(), 1)); }),
+              HasSubstr(std::generic_category().message(ESTALE)));
+  EXPECT_TRUE(list(folder.path().string()).empty());
+}
+
+TEST(Disks, OlderCheckpointsAreRemovedWhenTheirNewNamesAreOnTheDisk) {
+  const TemporaryFolder folder;
+  bool is_renamed = false;
+  int early = 0, removed = 0;
+  const Hooked hooked([&](const SystemCall& call) {
+    if (call.is_done && call.name == "renameat" && call.path.starts_with("step-")) is_renamed = true;
+    if (call.is_done && call.name == "fsync") is_renamed = false;
+    if (!call.is_done && call.name == "unlinkat" && is_renamed) ++early;
+    if (call.is_done && call.name == "unlinkat" && call.path.starts_with(".del-")) ++removed;
+    return 0;
+  });
+  for (const std::uint64_t step : {1, 2, 3, 4})
+    save_alone(folder / ("step-" + std::to_string(step)), State(tiny_state(), step), step, step < 4 ? 3 : 1);
+  EXPECT_EQ(early, 0);
+  EXPECT_EQ(removed, 3);
+}
+
+std::binary_semaphore may_publish{0};
+
+void wait_to_publish(const char* name) noexcept {
+  if (std::string_view(name) == "checkpoint.publish") may_publish.acquire();
+}
+
+TEST(Disks, AnErrorOfARankThatWaitsForTheEndMayPass) {
+  const TemporaryFolder folder;
+  fail_point_hook = wait_to_publish;
+  const auto errors = run_world(2, [&](Session& session) {
+    const auto rank = static_cast<std::size_t>(session.topology().rank);
+    const State state(tiny_state(), 1, rank, 2);
+    Saver saver;
+    SaveOptions options;
+    options.path = folder / "one";
+    ASSERT_TRUE(begin_save(saver, &session, options, state.tensors()));
+    take_all(saver, state);
+    saver.start();
+    if (rank == 1) {
+      test::set_stat_error(EIO);
+      EXPECT_FALSE(saver.wait_until(Clock::now() + std::chrono::milliseconds(300)));
+      test::set_stat_error(0);
+      may_publish.release();
+    }
+    EXPECT_EQ(thrown_by([&] { saver.wait_until(TimePoint::max()); }), "");
+    meet(session);
+  });
+  fail_point_hook = nullptr;
+  EXPECT_THAT(errors, Each(""));
 }
 
 // The kernel or the file system has no reservation of space, and exchanges no names.

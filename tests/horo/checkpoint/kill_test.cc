@@ -20,10 +20,10 @@ extern char** environ;
 namespace horo::checkpoint {
 namespace {
 
-// checkpoint_writer, and what it has printed.
+// checkpoint_writer, and what it has printed. variables: of its environment.
 class Writer {
  public:
-  Writer(const std::string& folder, std::uint64_t first, std::uint64_t last, const std::string& kill_at = "0") {
+  Writer(const std::string& folder, std::uint64_t first, std::uint64_t last, std::vector<std::string> variables = {}) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
     output_ = ends[0];
@@ -35,9 +35,8 @@ class Writer {
     std::vector<char*> argv, envp;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
-    std::string variable = "TEST_KILL_AT=" + kill_at;
     for (char** one = environ; *one != nullptr; ++one) envp.push_back(*one);
-    if (kill_at != "0") envp.push_back(variable.data());
+    for (std::string& one : variables) envp.push_back(one.data());
     envp.push_back(nullptr);
     if (::posix_spawn(&pid_, HORO_WRITER, &actions, nullptr, argv.data(), envp.data()) != 0)
       throw std::runtime_error("posix_spawn");
@@ -96,14 +95,21 @@ std::uint64_t newest_step_in(const std::string& folder) {
   return newest;
 }
 
-TEST(Kills, AtEachCallLeaveTheNewestCheckpointWhole) {
+class KillsAtCalls : public testing::TestWithParam<bool> {};  // names can be exchanged
+INSTANTIATE_TEST_SUITE_P(Kernels, KillsAtCalls, testing::Values(true, false),
+                         [](const auto& info) { return info.param ? "ThatExchangeNames" : "ThatDoNot"; });
+
+TEST_P(KillsAtCalls, LeaveTheNewestCheckpointWhole) {
   const TemporaryFolder folder(true);
   std::uint64_t step = 1;
   int kills = 0;
   for (int call = 1;; ++call) {
-    Writer writer(folder.path().string(), step, step + 1, std::to_string(call));
+    std::vector<std::string> variables{"TEST_KILL_AT=" + std::to_string(call)};
+    if (!GetParam()) variables.push_back("TEST_OLD_KERNEL=1");
+    Writer writer(folder.path().string(), step, step + 1, variables);
     const std::uint64_t last = writer.last_step();
     ASSERT_GE(last, step);
+    if (!GetParam()) Saver().lock(folder.path().string());  // as a job does before it looks for checkpoints
     EXPECT_GE(newest_step_in(folder.path().string()), last) << "call " << call;
     step = last + 1;
     if (!writer.was_killed()) {

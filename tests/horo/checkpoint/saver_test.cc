@@ -111,7 +111,7 @@ TEST(Savers, ASecondJobInAFolderIsRefusedByName) {
   {
     Saver first;
     EXPECT_EQ(whole_save(first, nullptr, options, State(two_tensors(), 1)), "");
-    Saver second;
+    Saver second(std::chrono::milliseconds(0));
     EXPECT_THAT(whole_save(second, nullptr, options, State(two_tensors(), 1)),
                 AllOf(HasSubstr("another job writes checkpoints to " + folder.path().string()),
                       HasSubstr("process " + std::to_string(::getpid()))));
@@ -248,6 +248,7 @@ TEST(Savers, WrongCallsAreToldByName) {
   EXPECT_THAT(thrown_by([&] { saver.start(); }), HasSubstr("no save was begun"));
   EXPECT_THAT(thrown_by([&] { saver.take(0, nullptr); }), HasSubstr("no save was begun"));
   ASSERT_TRUE(begin_save(saver, nullptr, options_for(folder / "one"), state.tensors()));
+  EXPECT_EQ(thrown_by([&] { saver.wait_until(TimePoint::max()); }), "the save was begun, and not started");
   saver.take(1, state.tensors()[1].data);
   EXPECT_EQ(thrown_by([&] { saver.start(); }), "this rank has not given its part of a");
   EXPECT_EQ(thrown_by([&] { saver.take(1, state.tensors()[1].data); }), "b was taken before");

@@ -18,6 +18,7 @@ std::mutex hook_mutex;
 SystemCallHook current_hook;
 std::atomic<bool> has_hook = false;  // orders nothing: the mutex does
 std::atomic<std::size_t> most_written = 0;
+std::atomic<int> stat_error = 0;
 thread_local bool is_inside = false;
 
 class Inside {
@@ -65,6 +66,10 @@ void set_system_call_hook(SystemCallHook hook) {
   has_hook = static_cast<bool>(current_hook);
 }
 
+void set_stat_error(int error) {
+  stat_error = error;
+}
+
 void set_short_writes(std::size_t most) {
   most_written = most;
 }
@@ -99,6 +104,14 @@ ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
 int fallocate(int fd, int mode, off_t offset, off_t bytes) {
   static auto* const next = real<int(int, int, off_t, off_t)>("fallocate");
   return watched({"fallocate", fd, "", false, false}, [&] { return next(fd, mode, offset, bytes); });
+}
+
+int fstatat(int fd, const char* path, struct stat* status, int flags) noexcept {
+  static auto* const next = real<int(int, const char*, struct stat*, int)>("fstatat");
+  const int error = horo::test::stat_error;
+  if (error == 0) return next(fd, path, status, flags);
+  errno = error;
+  return -1;
 }
 
 int fdatasync(int fd) {

@@ -23,6 +23,9 @@ struct SystemCall {
 using SystemCallHook = std::function<int(const SystemCall&)>;
 void set_system_call_hook(SystemCallHook hook);  // empty: none
 
+// The errno with which each fstatat() fails; 0: none does.
+void set_stat_error(int error);
+
 // The most bytes that one pwrite() moves; 0: as many as it is given.
 void set_short_writes(std::size_t most);
 
