@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 #include <stdexcept>
+#include <string_view>
+#include <unordered_map>
 
 #include "horo/base/json_text.h"
 #include "horo/base/say.h"
@@ -93,10 +95,14 @@ void check_rows(const CheckpointIndex& index, const SavedTensor& tensor,
   if (next != rows) refuse_index(say("the pieces of ", tensor.name, " have ", next, " of ", rows, " rows"));
 }
 
-void check_alias(const SavedTensor& tensor, const std::set<std::string>& names, const CheckpointIndex& index) {
+using TensorsByName = std::unordered_map<std::string_view, const SavedTensor*>;
+
+// names: of the tensors before this one.
+void check_alias(const SavedTensor& tensor, const TensorsByName& names) {
   if (!tensor.pieces.empty()) refuse_index(say(tensor.name, " is an alias, and has pieces"));
-  const auto base = std::ranges::find(index.tensors, tensor.alias_of, &SavedTensor::name);
-  if (!names.contains(tensor.alias_of) || !base->alias_of.empty()) {
+  const auto found = names.find(tensor.alias_of);
+  const SavedTensor* const base = found == names.end() ? nullptr : found->second;
+  if (base == nullptr || !base->alias_of.empty()) {
     refuse_index(say(tensor.name, " is an alias of ", json_quoted(tensor.alias_of), ", which has no pieces before it"));
   }
   if (base->dtype != tensor.dtype || base->shape != tensor.shape) {
@@ -153,6 +159,8 @@ std::string form_of(const std::string& dtype, const std::vector<std::int64_t>& s
 std::string fault_of_form(const std::string& name, const std::string& dtype, const std::vector<std::int64_t>& shape) {
   if (name.empty()) return "a tensor has no name";
   if (name.size() > kMaxNameBytes) return say("the name ", name.substr(0, 100), "... has more than 4096 bytes");
+  if (std::ranges::any_of(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }))
+    return say("the name ", json_quoted(name), " has a control character");
   if (!is_utf8(name)) return say("the name ", json_quoted(name), " is not UTF-8");
   if (name == "__metadata__") return "a tensor is named __metadata__, which safetensors has another use for";
   const ElementType* type = type_of_torch(dtype);
@@ -167,7 +175,7 @@ std::string fault_of_form(const std::string& name, const std::string& dtype, con
 void check_index(const CheckpointIndex& index) {
   std::set<std::string> files;
   for (const SavedPart& part : index.parts) check_part(part, files);
-  std::set<std::string> names;
+  TensorsByName names;
   std::vector<std::vector<PlacedPiece>> placed(index.parts.size());
   for (const SavedTensor& tensor : index.tensors) {
     const std::string fault = fault_of_form(tensor.name, tensor.dtype, tensor.shape);
@@ -176,9 +184,9 @@ void check_index(const CheckpointIndex& index) {
     if (tensor.alias_of.empty()) {
       check_rows(index, tensor, placed);
     } else {
-      check_alias(tensor, names, index);
+      check_alias(tensor, names);
     }
-    names.insert(tensor.name);
+    names.emplace(tensor.name, &tensor);
   }
   for (std::size_t i = 0; i < index.parts.size(); ++i) check_layout(index.parts[i], placed[i]);
 }

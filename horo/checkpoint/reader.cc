@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <tuple>
 
 #include "horo/base/crc32c.h"
 #include "horo/base/say.h"
@@ -45,7 +46,21 @@ void Checkpoint::open_index() {
   } catch (const std::exception& error) {
     throw std::runtime_error(path + ": " + error.what());
   }
+  place_tensors();
   for (const SavedPart& part : index_.parts) header_of_part(part, open_part(folder_, part));
+}
+
+void Checkpoint::place_tensors() {
+  by_part_.resize(index_.parts.size());
+  for (std::size_t i = 0; i < index_.tensors.size(); ++i) {
+    places_.emplace(index_.tensors[i].name, i);
+    for (const SavedPiece& piece : index_.tensors[i].pieces) by_part_[piece.part].push_back({&piece, i});
+  }
+  for (std::vector<PlacedPiece>& pieces : by_part_) {
+    std::ranges::sort(pieces, {}, [this](const PlacedPiece& one) {
+      return std::tuple(one.piece->offset, one.piece->bytes, std::string_view(index_.tensors[one.tensor].name));
+    });
+  }
 }
 
 std::string Checkpoint::header_of_part(const SavedPart& part, const Fd& fd) const {
@@ -65,17 +80,14 @@ void Checkpoint::check_header(std::size_t place) const {
     if (header_bytes_in(header.substr(0, 8), part.bytes) != part.header_bytes)
       throw std::runtime_error("the size of its header is another one than in the index");
     const std::vector<HeaderEntry> entries = entries_in(header, part.bytes);
-    std::size_t pieces = 0;
-    for (const SavedTensor& tensor : index_.tensors) {
-      for (const SavedPiece& piece : tensor.pieces) {
-        if (piece.part != place) continue;
-        ++pieces;
-        const auto entry = std::ranges::find(entries, tensor.name, &HeaderEntry::name);
-        if (entry == entries.end() || entry->offset != piece.offset || entry->bytes != piece.bytes)
-          throw std::runtime_error(say("its header and the index differ in ", tensor.name));
-      }
+    const std::vector<PlacedPiece>& pieces = by_part_[place];
+    if (pieces.size() != entries.size()) throw std::runtime_error("its header has other tensors than the index");
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const SavedPiece& piece = *pieces[i].piece;
+      const std::string& name = index_.tensors[pieces[i].tensor].name;
+      if (entries[i].name != name || entries[i].offset != piece.offset || entries[i].bytes != piece.bytes)
+        throw std::runtime_error(say("its header and the index differ in ", name));
     }
-    if (pieces != entries.size()) throw std::runtime_error("its header has other tensors than the index");
   } catch (const std::exception& error) {
     throw std::runtime_error(path + ": " + error.what());
   }
@@ -94,9 +106,10 @@ std::uint64_t Checkpoint::data_bytes() const {
 }
 
 const SavedTensor* Checkpoint::find(const std::string& name) const {
-  const auto found = std::ranges::find(index_.tensors, name, &SavedTensor::name);
-  if (found == index_.tensors.end()) return nullptr;
-  return found->alias_of.empty() ? &*found : find(found->alias_of);
+  const auto found = places_.find(name);
+  if (found == places_.end()) return nullptr;
+  const SavedTensor& tensor = index_.tensors[found->second];
+  return tensor.alias_of.empty() ? &tensor : find(tensor.alias_of);
 }
 
 std::vector<BlockPlace> Checkpoint::blocks() const {
@@ -145,14 +158,13 @@ void Checkpoint::verify(BlockPlace place) {
 std::string Checkpoint::damage(BlockPlace place) const {
   const std::uint64_t begin = place.block * kBlockBytes, end = begin + bytes_of(place);
   std::string names;
-  for (const SavedTensor& tensor : index_.tensors) {
-    for (const SavedPiece& piece : tensor.pieces) {
-      if (piece.part != place.part || piece.offset >= end || piece.offset + piece.bytes <= begin) continue;
-      if (names.size() > 200)
-        return say(folder_.path_of(index_.parts[place.part].file), ": block ", place.block,
-                   " is damaged: its checksum is wrong. It has bytes of ", names, ", ...");
-      names += (names.empty() ? "" : ", ") + tensor.name;
+  for (const auto& [piece, tensor] : by_part_[place.part]) {
+    if (piece->offset >= end || piece->offset + piece->bytes <= begin) continue;
+    if (names.size() > 200) {
+      names += ", ...";
+      break;
     }
+    names += (names.empty() ? "" : ", ") + index_.tensors[tensor].name;
   }
   return say(folder_.path_of(index_.parts[place.part].file), ": block ", place.block,
              " is damaged: its checksum is wrong. It has bytes of ", names);

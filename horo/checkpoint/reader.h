@@ -6,6 +6,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "horo/checkpoint/files.h"
@@ -44,7 +46,14 @@ class Checkpoint {
   void check_header(std::size_t part) const;
 
  private:
+  // A piece, and the place of its tensor in the index.
+  struct PlacedPiece {
+    const SavedPiece* piece = nullptr;
+    std::size_t tensor = 0;
+  };
+
   void open_index();
+  void place_tensors();
   std::string header_of_part(const SavedPart& part, const Fd& fd) const;
   const Fd& part_file(std::uint32_t part);
   void scan(BlockPlace place, std::byte* to);
@@ -53,7 +62,9 @@ class Checkpoint {
   OpenFolder folder_;
   std::string text_;
   CheckpointIndex index_;
-  Fd file_;  // of the part that was read last
+  std::unordered_map<std::string_view, std::size_t> places_;  // of tensors, by name
+  std::vector<std::vector<PlacedPiece>> by_part_;             // as they lie in the part
+  Fd file_;                                                   // of the part that was read last
   std::uint32_t file_part_ = UINT32_MAX;
   std::unique_ptr<std::byte[]> chunk_;  // for bytes that are verified alone
 };

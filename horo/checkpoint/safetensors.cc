@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string_view>
+#include <tuple>
 
 #include "horo/base/json_text.h"
 #include "horo/base/say.h"
@@ -122,7 +124,9 @@ std::vector<HeaderEntry> entries_in(const std::string& header, std::uint64_t fil
   for (const auto& [name, value] : all.items()) {
     if (name != "__metadata__") entries.push_back(entry_in(name, value));
   }
-  std::ranges::sort(entries, {}, [](const HeaderEntry& entry) { return std::pair(entry.offset, entry.bytes); });
+  std::ranges::sort(entries, {}, [](const HeaderEntry& entry) {
+    return std::tuple(entry.offset, entry.bytes, std::string_view(entry.name));
+  });
   std::uint64_t next = 0;
   for (const HeaderEntry& entry : entries) {
     if (entry.offset != next) throw std::runtime_error(say(entry.name, " overlaps another tensor, or has a gap"));

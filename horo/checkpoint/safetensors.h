@@ -25,8 +25,8 @@ std::string header_of(std::span<const HeaderEntry> entries);
 
 // The size of the beginning, from the first eight bytes of a file of so many bytes. Throws std::runtime_error.
 std::uint64_t header_bytes_in(const std::string& eight, std::uint64_t file_bytes);
-// The entries, ordered by offset; types and sizes are checked, and that entries and data end together. Throws
-// std::runtime_error with a sentence that names the tensor.
+// The entries, ordered by offset, bytes and name; types and sizes are checked, and that entries and data end together.
+// Throws std::runtime_error with a sentence that names the tensor.
 std::vector<HeaderEntry> entries_in(const std::string& header, std::uint64_t file_bytes);
 
 }  // namespace horo::checkpoint

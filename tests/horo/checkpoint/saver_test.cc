@@ -260,6 +260,8 @@ TEST(Savers, WrongCallsAreToldByName) {
   State wrong(two_tensors(), 1);
   wrong.tensors()[1].name = "a";
   EXPECT_EQ(whole_save(saver, nullptr, options_for(folder / "two"), wrong), "rank 0: two tensors are named a");
+  wrong.tensors()[1].name = "a\tb";
+  EXPECT_THAT(whole_save(saver, nullptr, options_for(folder / "two"), wrong), HasSubstr("has a control character"));
   wrong.tensors()[1].name = "\xff";
   EXPECT_THAT(whole_save(saver, nullptr, options_for(folder / "two"), wrong), HasSubstr("is not UTF-8"));
   wrong.tensors()[1] = {"b", "quint8", {5}, TensorKind::kReplicated, {}, -1, nullptr};
