@@ -70,6 +70,29 @@ CheckpointTensor tensor_from(const horo_checkpoint_tensor& given) {
   return tensor;
 }
 
+horo::checkpoint::SaveOptions options_from(const horo_save_options* given) {
+  check_struct(given, "horo_save_options");
+  horo::checkpoint::SaveOptions options;
+  options.path = required(given->path, "the path of a checkpoint");
+  if (given->rest != nullptr) options.rest = given->rest;
+  options.step = given->step;
+  options.seed = given->seed;
+  options.keep = given->keep;
+  options.locks = given->lock != 0;
+  return options;
+}
+
+// The text of a bad argument: the other ranks, which are in the collective, are to be told.
+template <class Call>
+std::string fault_in(Call call) {
+  try {
+    call();
+    return "";
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+}
+
 std::vector<CheckpointTensor> tensors_from(const horo_checkpoint_tensor* tensors, size_t count) {
   if (tensors == nullptr && count > 0) throw std::invalid_argument("tensors is a null pointer");
   std::vector<CheckpointTensor> all;
@@ -99,19 +122,27 @@ int32_t horo_saver_lock(horo_saver* saver, const char* folder) {
   });
 }
 
+int32_t horo_saver_unlock(horo_saver* saver) {
+  return guarded([&]() -> std::int32_t {
+    saver_of(saver).unlock();
+    return HORO_OK;
+  });
+}
+
 int32_t horo_save_begin(horo_saver* saver, horo_session* session, const horo_save_options* options,
                         const horo_checkpoint_tensor* tensors, size_t count) {
   return guarded([&]() -> std::int32_t {
-    check_struct(options, "horo_save_options");
+    horo::Session* const own_session = session_or_none(session);
+    horo::checkpoint::Saver* own_saver = nullptr;
     horo::checkpoint::SaveOptions own;
-    own.path = required(options->path, "the path of a checkpoint");
-    if (options->rest != nullptr) own.rest = options->rest;
-    own.step = options->step;
-    own.seed = options->seed;
-    own.keep = options->keep;
-    own.locks = options->lock != 0;
-    const bool has_begun = begin_save(saver_of(saver), session_or_none(session), own, tensors_from(tensors, count));
-    return has_begun ? HORO_OK : 1;
+    std::vector<CheckpointTensor> own_tensors;
+    const std::string fault = fault_in([&] {
+      own_saver = &saver_of(saver);
+      own = options_from(options);
+      own_tensors = tensors_from(tensors, count);
+    });
+    if (!fault.empty()) horo::checkpoint::refuse_save(own_session, fault);
+    return begin_save(*own_saver, own_session, own, own_tensors) ? HORO_OK : 1;
   });
 }
 
@@ -185,7 +216,15 @@ const char* horo_checkpoint_index(horo_checkpoint* checkpoint) {
 int32_t horo_checkpoint_load(horo_checkpoint* checkpoint, horo_session* session, const horo_checkpoint_tensor* tensors,
                              size_t count, int32_t verify_first) {
   return guarded([&]() -> std::int32_t {
-    load(checkpoint_of(checkpoint), session_or_none(session), tensors_from(tensors, count), verify_first != 0);
+    horo::Session* const own_session = session_or_none(session);
+    horo::checkpoint::Checkpoint* own = nullptr;
+    std::vector<CheckpointTensor> own_tensors;
+    const std::string fault = fault_in([&] {
+      own = &checkpoint_of(checkpoint);
+      own_tensors = tensors_from(tensors, count);
+    });
+    if (!fault.empty()) horo::checkpoint::refuse_load(own_session, fault);
+    load(*own, own_session, own_tensors, verify_first != 0);
     return HORO_OK;
   });
 }

@@ -107,4 +107,20 @@ TEST_F(CCheckpoints, WrongCallsAreRefused) {
   EXPECT_EQ(horo_checkpoint_verify(nullptr), HORO_INVALID_ARGUMENT);
 }
 
+TEST_F(CCheckpoints, ASaveThatWasBegunIsNotWaitedFor) {
+  const horo_checkpoint_tensor given = tensor(nullptr);
+  const horo_save_options how = options();
+  ASSERT_EQ(horo_save_begin(saver_, nullptr, &how, &given, 1), HORO_OK) << horo_error_text(nullptr);
+  EXPECT_EQ(horo_save_wait(saver_, -1), HORO_INVALID_ARGUMENT);
+  EXPECT_THAT(horo_error_text(nullptr), HasSubstr("begun, and not started"));
+}
+
+TEST_F(CCheckpoints, ASaverThatUnlocksLetsAnotherOneIn) {
+  ASSERT_EQ(horo_saver_lock(saver_, folder_.c_str()), HORO_OK);
+  ASSERT_EQ(horo_saver_unlock(saver_), HORO_OK);
+  horo_saver* const other = horo_saver_make();
+  EXPECT_EQ(horo_saver_lock(other, folder_.c_str()), HORO_OK);
+  horo_saver_free(other);
+}
+
 }  // namespace

@@ -1,6 +1,8 @@
 /* Checkpoints: the state of a job in a folder, written in the background, and read by any number of ranks. See
  * docs/checkpoint_format.md. Functions that take a session are collective over its world: all ranks call them, with the
- * same tensors in the same order. A null session means this process alone. */
+ * same tensors in the same order. A null session means this process alone. Errors: HORO_INVALID_ARGUMENT, a bad
+ * argument of any rank, or ranks that differ; HORO_INTERNAL, files, folders and damage; HORO_PEER_LOST and
+ * HORO_SHUT_DOWN, the session, or a handle in a forked process. */
 #ifndef HORO_C_CHECKPOINT_H
 #define HORO_C_CHECKPOINT_H
 
@@ -36,10 +38,14 @@ typedef struct horo_saver horo_saver;
 HORO_API horo_saver* horo_saver_make(void);
 /* Waits for the save that is being written, and gives up one that has not started. Blocks: as horo_save_wait. */
 HORO_API void horo_saver_free(horo_saver* saver);
-/* Makes the folder, if it is missing, and holds its file .lock until the saver is freed, or until a rank other than
- * rank 0 begins a save, as the option `lock` does: for rank 0, before it reads what is there. Not collective.
- * HORO_INTERNAL: another job holds it, or the folder cannot be written. */
+/* Makes the folder, if it is missing, and holds its file .lock until the saver is freed, horo_saver_unlock, or a save
+ * that this rank begins as another rank than rank 0: as the option `lock` does, for rank 0 before it reads what is
+ * there. A checkpoint that a killed job was about to replace gets its name back. Not collective. Blocks, up to 5 s
+ * where another job holds it. HORO_INTERNAL: another job holds it, or the folder cannot be written. */
 HORO_API int32_t horo_saver_lock(horo_saver* saver, const char* folder);
+/* Gives the file .lock back: this rank leaves the job, and another one is to be its rank 0. The next horo_save_begin
+ * with the option `lock` takes it again. */
+HORO_API int32_t horo_saver_unlock(horo_saver* saver);
 
 typedef struct {
   uint32_t struct_bytes;
@@ -58,12 +64,14 @@ HORO_API int32_t horo_save_begin(horo_saver* saver, horo_session* session, const
 /* What this rank gives of tensor i: rows of its own, counted from 0 where it has intervals; a tensor without dimensions
  * has one row. *rows is 0 where it gives nothing. */
 HORO_API int32_t horo_save_part(horo_saver* saver, size_t i, uint64_t* first_row, uint64_t* rows);
-/* Copies those rows; data is the first of them, in memory of the host without gaps. A part is taken once. */
+/* Copies those rows; data is the first of them, in memory of the host without gaps. A part is taken once. Blocks while
+ * it copies. */
 HORO_API int32_t horo_save_take(horo_saver* saver, size_t i, const void* data);
 /* Everything is taken: writing begins in the background. The tensors may change. */
 HORO_API int32_t horo_save_start(horo_saver* saver);
 /* Waits until no save is being written. 1: the last one was published, or there was none. 0: timeout_ms (-1: none) has
- * passed. Negative: the last one failed, with the reason. Blocks. */
+ * passed. HORO_INVALID_ARGUMENT: a save was begun, and is not started. HORO_INTERNAL: the last one failed, with the
+ * reason. Blocks. */
 HORO_API int32_t horo_save_wait(horo_saver* saver, int32_t timeout_ms);
 
 typedef struct {
@@ -77,10 +85,12 @@ typedef struct {
   double seconds_write;    /* of the last save: from horo_save_start to its end, or until now */
 } horo_save_progress;
 HORO_API int32_t horo_save_progress_of(horo_saver* saver, horo_save_progress* progress);
-/* The save that is being written fails with this reason, unless it is being published; without one, no effect. A rank
- * other than rank 0 tells rank 0 so. Does not block. */
+/* The save that is being written fails with this reason, unless it is being published; without one, no effect. Returns
+ * at once. Of a save that was begun and is not started, the reason is written to a file for the other ranks, which may
+ * block as long as their file system does. */
 HORO_API int32_t horo_save_give_up(horo_saver* saver, const char* reason);
 
+/* One thread at a time uses it. */
 typedef struct horo_checkpoint horo_checkpoint;
 /* Checks the index, and size and header of each part. Null: it is no whole checkpoint; the error names the file. */
 HORO_API horo_checkpoint* horo_checkpoint_open(const char* path);

@@ -247,11 +247,18 @@ class Keeper:
             self._collect(border, 100)
 
     def abandon(self, border):
-        """The function has ended with an exception."""
+        """The function has ended: the folder is free for another rank 0, or another job. A save in flight, which there
+        is after an exception, is waited for and given up."""
+        self.unlock()
         self._wait(border, 1000 * LAST_WAIT_S)
         if self._in_flight is not None:
             self._saver.give_up("the script has ended with an exception")
             self._collect(border, 1000 * LAST_WAIT_S)
+
+    def unlock(self):
+        """This rank leaves the job, or was evicted: the rank 0 of the others takes the lock of the folder."""
+        if self._saver is not None:
+            self._saver.unlock()
 
     def to_give(self):
         """For a rank that joins."""

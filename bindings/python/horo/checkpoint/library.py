@@ -70,10 +70,10 @@ class SaveProgress(ctypes.Structure):
 _SAVER, _CHECKPOINT, _TENSORS = c_void_p, c_void_p, POINTER(TensorStruct)
 QUICK = {
     "horo_saver_make": (c_void_p, []),
+    "horo_saver_unlock": (c_int32, [_SAVER]),
     "horo_save_part": (c_int32, [_SAVER, c_size_t, POINTER(c_uint64), POINTER(c_uint64)]),
     "horo_save_start": (c_int32, [_SAVER]),
     "horo_save_progress_of": (c_int32, [_SAVER, POINTER(SaveProgress)]),
-    "horo_save_give_up": (c_int32, [_SAVER, c_char_p]),
     "horo_checkpoint_index": (c_char_p, [_CHECKPOINT]),
 }
 SLOW = {
@@ -82,6 +82,7 @@ SLOW = {
     "horo_save_begin": (c_int32, [_SAVER, c_void_p, POINTER(SaveOptions), _TENSORS, c_size_t]),
     "horo_save_take": (c_int32, [_SAVER, c_size_t, c_void_p]),
     "horo_save_wait": (c_int32, [_SAVER, c_int32]),
+    "horo_save_give_up": (c_int32, [_SAVER, c_char_p]),
     "horo_checkpoint_open": (c_void_p, [c_char_p]),
     "horo_checkpoint_load": (c_int32, [_CHECKPOINT, c_void_p, _TENSORS, c_size_t, c_int32]),
     "horo_checkpoint_verify": (c_int32, [_CHECKPOINT]),
@@ -156,6 +157,10 @@ class Saver:
         another job holds it, or if it cannot be written."""
         _check(slow.horo_saver_lock(self._pointer, encoded(folder, "folder")))
 
+    def unlock(self):
+        """Gives the lock of the folder back: another process is to write there."""
+        _check(quick.horo_saver_unlock(self._pointer))
+
     def begin(self, session, path, rest, tensors, step=0, seed=0, keep=0, lock=False):
         """Begins a save. Collective over the world of the session; blocks. WRITING, or SKIPPED: that before is still
         being written on some rank. Raises ValueError or HoroError, on all ranks alike, if it cannot be written."""
@@ -193,7 +198,7 @@ class Saver:
 
     def give_up(self, reason):
         """The save that is being written is not published."""
-        _check(quick.horo_save_give_up(self._pointer, encoded(reason, "reason")))
+        _check(slow.horo_save_give_up(self._pointer, encoded(reason, "reason")))
 
     def close(self):
         """Waits until the save in flight has ended."""

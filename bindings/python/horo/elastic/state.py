@@ -269,6 +269,8 @@ class State:
     def _give_up(self):
         """This rank was evicted in the middle of a batch: what it has begun is void."""
         self._in_passes = None
+        if self._keeper is not None:
+            self._keeper.unlock()
         for field in self._fields():
             field.give_up()
 
