@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import types
 
 import numpy
 import pytest
@@ -13,6 +14,8 @@ from safetensors import safe_open
 from torch import nn
 
 import horo
+from horo.checkpoint.keeper import keeper_of
+from horo.checkpoint.library import Saver
 from horo.elastic import Sampler, State, sharded
 from horo.errors import HoroError
 
@@ -195,6 +198,16 @@ def test_bad_arguments(tmp_path):
     assert (tmp_path / "file").read_text() == "no checkpoint"
 
 
+def test_the_end_of_a_function_frees_the_folder(tmp_path):
+    keeper = keeper_of(tmp_path, None, 1, (3, True, False))
+    border = types.SimpleNamespace(session=None, members=[0], me=0)
+    assert keeper._own_paths(border) == []
+    keeper.abandon(border)
+    other = Saver()
+    other.lock(str(tmp_path))  # as the rank 0 of the others, or the next job
+    other.close()
+
+
 def test_pickled_values_need_trust(tmp_path):
     value = slice(1, 2)
     with pytest.raises(TypeError, match="trust=True"):
@@ -281,12 +294,14 @@ def test_a_file_of_torch_save_and_back(tmp_path):
     converted(tmp_path / "x", tmp_path / "all.pt")
     found = torch.load(tmp_path / "all.pt", weights_only=True)
     assert_equal(found, state_of(model, optimizer))
-    converted(tmp_path / "all.pt", tmp_path / "back")
+    converted(tmp_path / "all.pt", tmp_path / "back", "--step", 5)
+    assert json.loads((tmp_path / "back" / "index.json").read_text())["step"] == 5
     there, moments = trained(1)
     rest = checkpoint.load(tmp_path / "back", {"model": there, "optimizer": moments, "epoch": 0, "best": None})
     assert rest == {"epoch": 7, "best": [0.5, (1, 2)]}
     assert_equal(there.state_dict(), model.state_dict())
     assert_equal(moments.state_dict(), optimizer.state_dict())
+    assert "--step -1" in converted(tmp_path / "all.pt", tmp_path / "y", "--step", -1, code=1)
     assert "exists already" in converted(tmp_path / "x", tmp_path / "all.pt", code=1)
     assert "is none of" in converted(tmp_path / "nothing", tmp_path / "y", code=1)
     torch.save({"model": slice(1)}, tmp_path / "code.pt")

@@ -113,6 +113,21 @@ def test_wrong_usage_is_told(checkpoints, tmp_path):
     assert "--step one: expected a whole number" in step.stderr
 
 
+def test_a_file_of_safetensors_becomes_a_checkpoint_alone(checkpoints, tmp_path):
+    for end in ("pt", "pth", "dcp", "safetensors"):
+        made = horo("checkpoint", "convert", tmp_path / "all.safetensors", tmp_path / f"x.{end}")
+        assert made.returncode == 2, made.stderr
+        assert f"x.{end}: a file of safetensors becomes a checkpoint" in made.stderr
+
+
+def test_damage_leaves_no_half_of_a_file(checkpoints, tmp_path):
+    damage(checkpoints / "step-5/part-00000-of-00001.safetensors")
+    before = set(tmp_path.iterdir())
+    made = horo("checkpoint", "convert", checkpoints / "step-5", tmp_path / "back.safetensors")
+    assert made.returncode == 1 and "block 0 is damaged" in made.stderr
+    assert set(tmp_path.iterdir()) == before
+
+
 def test_other_formats_are_handed_to_python(checkpoints, tmp_path):
     python = tmp_path / "bin/python3"
     python.parent.mkdir()

@@ -22,8 +22,8 @@ inline constexpr int kDamaged = 1;  // exit code: a checkpoint is not whole, or 
 int list_checkpoints(const CheckpointOptions& options, std::ostream& out);
 int inspect_checkpoint(const CheckpointOptions& options, std::ostream& out);
 int verify_checkpoints(const CheckpointOptions& options, std::ostream& out);
-// Between a checkpoint and one file of safetensors; Python has the other formats, and replaces this process. Throws
-// std::invalid_argument (neither is a checkpoint) or std::runtime_error.
+// Between a checkpoint and one file of safetensors; for all other paths Python replaces this process. Throws
+// std::invalid_argument (--step, or the name of what is made) or std::runtime_error (TO exists; files; damage).
 int convert_checkpoint(const CheckpointOptions& options, std::ostream& out);
 
 }  // namespace horo::tools

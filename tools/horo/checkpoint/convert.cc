@@ -12,9 +12,11 @@
 #include <memory>
 #include <ostream>
 #include <stdexcept>
+#include <string_view>
+#include <system_error>
 
 #include "horo/base/say.h"
-#include "horo/checkpoint/files.h"
+#include "horo/checkpoint/folder.h"
 #include "horo/checkpoint/load.h"
 #include "horo/checkpoint/safetensors.h"
 #include "horo/checkpoint/save.h"
@@ -48,7 +50,14 @@ std::uint64_t bytes_of_tensor(const std::string& dtype, const std::vector<std::i
   return static_cast<std::uint64_t>(checkpoint::rows_of(shape)) * checkpoint::row_bytes_of(dtype, shape);
 }
 
-// One file with all tensors: a tensor at a time is in memory.
+// Bytes of a part, and where they go in the file.
+struct Target {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t to = 0;
+};
+
+// One file with all tensors. A block at a time is in memory; each is read once.
 class OneFile {
  public:
   OneFile(Checkpoint& from, const std::string& path) : from_(from), place_(place_of_file(path)) {
@@ -59,45 +68,71 @@ class OneFile {
       next += bytes;
     }
     total_ = next;
+    header_ = checkpoint::header_of(entries_);
+    aim();
   }
 
   void write() {
     const auto& [folder, name] = place_;
-    const std::string made = name + "~", header = checkpoint::header_of(entries_);
-    ::unlinkat(folder.fd.get(), made.c_str(), 0);
+    const std::string made = checkpoint::temporary_name_for(name);
     const Fd fd = checkpoint::create_file(folder, made);
     const std::string path = folder.path_of(name);
     try {
-      checkpoint::write_all(fd, std::as_bytes(std::span(header)), 0, path);
-      CheckpointProgress progress(path, total_);
-      for (const HeaderEntry& entry : entries_) {
-        write_tensor(entry, fd, header.size(), path);
-        progress.add(entry.bytes);
-      }
+      checkpoint::write_all(fd, std::as_bytes(std::span(header_)), 0, path);
+      write_blocks(fd, path);
       checkpoint::sync_data(fd, path);
+      checkpoint::rename_in(folder, made, name);
     } catch (const std::exception&) {
       ::unlinkat(folder.fd.get(), made.c_str(), 0);
       throw;
     }
-    if (::renameat(folder.fd.get(), made.c_str(), folder.fd.get(), name.c_str()) != 0)
-      checkpoint::fail_file("cannot write", path, errno);
     checkpoint::sync_folder(folder);
   }
 
   std::uint64_t bytes() const { return total_; }
 
  private:
-  void write_tensor(const HeaderEntry& entry, const Fd& fd, std::size_t header_bytes, const std::string& path) {
-    const auto data = std::make_unique_for_overwrite<std::byte[]>(entry.bytes);
-    CheckpointTensor wanted{entry.name, entry.dtype, entry.shape, checkpoint::TensorKind::kReplicated,
-                            {},         -1,          data.get()};
-    load(from_, nullptr, {wanted}, false);
-    checkpoint::write_all(fd, {data.get(), entry.bytes}, header_bytes + entry.offset, path);
+  // An alias has the bytes of its tensor again.
+  void aim() {
+    by_part_.resize(from_.index().parts.size());
+    for (const HeaderEntry& entry : entries_) {
+      const std::uint64_t row_bytes = checkpoint::row_bytes_of(entry.dtype, entry.shape);
+      for (const checkpoint::SavedPiece& piece : from_.find(entry.name)->pieces) {
+        const std::uint64_t at = entry.offset + static_cast<std::uint64_t>(piece.row) * row_bytes;
+        if (piece.bytes > 0) by_part_[piece.part].push_back({piece.offset, piece.bytes, header_.size() + at});
+      }
+    }
+    for (std::vector<Target>& targets : by_part_) std::ranges::sort(targets, {}, &Target::offset);
+  }
+
+  void write_blocks(const Fd& fd, const std::string& path) {
+    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(checkpoint::kBlockBytes);
+    CheckpointProgress progress(path, from_.data_bytes());
+    for (const checkpoint::BlockPlace place : from_.blocks()) {
+      const std::span<std::byte> block(buffer.get(), from_.bytes_of(place));
+      from_.read(place, block);
+      write_block(fd, place, block, path);
+      progress.add(block.size());
+    }
+  }
+
+  void write_block(const Fd& fd, checkpoint::BlockPlace place, std::span<const std::byte> block,
+                   const std::string& path) const {
+    const std::uint64_t begin = place.block * checkpoint::kBlockBytes, end = begin + block.size();
+    const std::vector<Target>& targets = by_part_[place.part];
+    auto target =
+        std::ranges::partition_point(targets, [begin](const Target& one) { return one.offset + one.bytes <= begin; });
+    for (; target != targets.end() && target->offset < end; ++target) {
+      const std::uint64_t from = std::max(begin, target->offset), to = std::min(end, target->offset + target->bytes);
+      checkpoint::write_all(fd, block.subspan(from - begin, to - from), target->to + from - target->offset, path);
+    }
   }
 
   Checkpoint& from_;
   std::pair<OpenFolder, std::string> place_;
   std::vector<HeaderEntry> entries_;
+  std::string header_;
+  std::vector<std::vector<Target>> by_part_;  // as they lie in the part
   std::uint64_t total_ = 0;
 };
 
@@ -117,6 +152,16 @@ std::uint64_t step_of(const CheckpointOptions& options) {
   if (!options.step.empty() && (error != std::errc() || stop != end))
     throw std::invalid_argument("--step " + options.step + ": expected a whole number");
   return step;
+}
+
+// A checkpoint is made of the file, and its folder is to have a name of one.
+void check_target_of_one_file(const std::string& to) {
+  for (const std::string_view other : {".pt", ".pth", ".dcp", ".safetensors"}) {
+    if (to.ends_with(other)) {
+      throw std::invalid_argument(
+          say(to, ": a file of safetensors becomes a checkpoint; from that, convert makes ", other));
+    }
+  }
 }
 
 int from_one_file(const CheckpointOptions& options, std::ostream& out) {
@@ -173,7 +218,10 @@ int from_one_file(const CheckpointOptions& options, std::ostream& out) {
 int convert_checkpoint(const CheckpointOptions& options, std::ostream& out) {
   if (std::filesystem::exists(options.to)) throw std::runtime_error(options.to + " exists: it is not replaced");
   if (is_checkpoint_folder(options.from) && is_safetensors(options.to)) return to_one_file(options, out);
-  if (is_safetensors(options.from)) return from_one_file(options, out);
+  if (is_safetensors(options.from)) {
+    check_target_of_one_file(options.to);
+    return from_one_file(options, out);
+  }
   convert_by_python(options);
 }
 

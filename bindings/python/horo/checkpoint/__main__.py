@@ -13,13 +13,14 @@ def main():
     command.add_argument("source", metavar="FROM")
     command.add_argument("target", metavar="TO")
     command.add_argument("--trust", action="store_true", help="run what is pickled in FROM")
+    command.add_argument("--step", type=int, default=0, help="of the new checkpoint, where FROM has none")
     given = parser.parse_args()
     try:
         from horo.checkpoint.convert import convert
     except ImportError as error:
         sys.exit(f"horo checkpoint convert: {error}: conversion needs PyTorch: pip install torch")
     try:
-        kind, wanted = convert(given.source, given.target, given.trust)
+        kind, wanted = convert(given.source, given.target, given.trust, given.step)
     except (HoroError, ValueError, TypeError, OSError) as error:
         print(f"horo checkpoint convert: {error}", file=sys.stderr)
         return 1

@@ -40,10 +40,12 @@ def kind_of(path):
     raise ValueError(f"{path} is none of: {CHECKPOINT}, {DCP}, {PT} (.pt, .pth)")
 
 
-def convert(source, target, trust=False):
-    """Returns the kinds of both. trust: DCP's .metadata is a pickle, which can run code. Raises ValueError for paths
-    that cannot be converted, HoroError or OSError for files."""
+def convert(source, target, trust=False, step=0):
+    """Returns the kinds of both. trust: DCP's .metadata is a pickle, which can run code. step: of a checkpoint that is
+    written. Raises ValueError for paths that cannot be converted, HoroError or OSError for files."""
     kind = kind_of(source)
+    if step < 0:
+        raise ValueError(f"--step {step}: expected a whole number")
     if os.path.exists(target):
         raise ValueError(f"{target} exists already")
     if target.endswith(_PT_ENDS):
@@ -53,7 +55,10 @@ def convert(source, target, trust=False):
     if kind == wanted:
         raise ValueError(f"{source} is {kind} already")
     values = _values_of(source, kind, wanted == PT, trust)
-    {CHECKPOINT: _write_checkpoint, PT: _write_pt, DCP: _write_dcp}[wanted](target, values)
+    if wanted == CHECKPOINT:
+        _write_checkpoint(target, values, step)
+    else:
+        {PT: _write_pt, DCP: _write_dcp}[wanted](target, values)
     return kind, wanted
 
 
@@ -119,7 +124,7 @@ def _value_of(name, rest, tensors, by_number, trust):
     return {**value, "param_groups": named}
 
 
-def _write_checkpoint(target, values):
+def _write_checkpoint(target, values, step):
     options = Options()
     kinds = {
         name: Named if _is_named(value) else InPlace if is_tensor(value) else Field for name, value in values.items()
@@ -127,7 +132,7 @@ def _write_checkpoint(target, values):
     content = Content([kinds[name](name, value, options) for name, value in values.items()])
     pairs, saver = content.tensors(), Saver()
     rest = content.rest({}, has_terms=False)
-    saver.begin(None, os.path.abspath(target), rest, [tensor for _, tensor in pairs])
+    saver.begin(None, os.path.abspath(target), rest, [tensor for _, tensor in pairs], step=step)
     give(saver, pairs)
     saver.start()
     saver.wait()
