@@ -1,4 +1,5 @@
-// The public C++ API of horo. Start at Session.
+// The public C++ API of horo. Start at Session. Checkpoints have headers of their own, as the session does not know
+// them: horo/checkpoint/save.h, load.h and catalog.h.
 #pragma once
 
 #include "horo/base/config.h"
