@@ -66,7 +66,7 @@ def at_point(number, options):
     """A first death of a rank of the start, whose place the victim takes, or in whose border a member dies."""
     chance = random.Random(f"{options.seed}/grow/{number}")
     points = [("joiner", point) for point in OF_JOINER] + [("member", point) for point in OF_MEMBER]
-    who, point = points[number % len(points)]
+    who, point = points[5 * number % len(points)]  # few jobs have points of both kinds
     job = job_of(number, f"{who} {point}", "", chance, options)
     first = chance.randrange(job.size)
     kills = [f"{first}:lane.reduced:{chance.randint(2, 20)}"]
