@@ -229,6 +229,29 @@ def test_damage_is_named_and_nothing_is_written(tmp_path):
     refused(path, {"a": torch.zeros(3)}, part.name, HoroError)
 
 
+@pytest.fixture
+def small(tmp_path):
+    """A file system of 3 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "small", folder], capture_output=True)
+    if made.returncode != 0:
+        pytest.skip("this process cannot mount a file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_full_file_system_leaves_the_older_checkpoint_and_the_next_save_fits_again(small):
+    path = saved(small / "x", {"a": torch.ones(1 << 18), "step": 1})
+    with pytest.raises(HoroError, match=rf"cannot reserve the space of {small}/.*part-\S+: No space left on device"):
+        saved(small / "x", {"a": torch.zeros(1 << 20), "step": 2})
+    assert [name for name in os.listdir(small) if not name.startswith(".")] == ["x"]
+    x = {"a": torch.zeros(1 << 18), "step": 0}
+    assert checkpoint.load(path, x) == {"step": 1} and x["a"].min() == 1
+    saved(small / "x", {"a": torch.full((1 << 18,), 3.0), "step": 3})
+    assert checkpoint.load(path, x) == {"step": 3} and x["a"].max() == 3
+
+
 def test_the_end_of_the_process_writes_what_was_begun(tmp_path):
     script = f"import horo, torch; horo.checkpoint.save({str(tmp_path / 'x')!r}, {{'a': torch.ones(1 << 22)}})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
