@@ -10,6 +10,7 @@ from zero_models import sha
 
 import horo.torch as hvd
 import horo.zero
+from horo.torch import clipping
 
 torch.set_num_threads(1)
 hvd.init()
@@ -60,6 +61,17 @@ def norms_of_any_layout():
     one.grad = torch.tensor([1.0, math.nan, 0.0])
     assert math.isnan(hvd.clip_grad_norm_(one, 1.0).item())
     assert hvd.clip_grad_norm_([], 1.0).item() == 0
+    one.grad = torch.tensor([3.0, 4.0, 0.0])
+    assert hvd.clip_grad_norm_(one, 5.0, 2).item() == 5.0
+    for norm_type in (True, math.inf, 1.0):
+        with raises(ValueError, f"norm_type={norm_type}; expected 2.0"):
+            hvd.clip_grad_norm_(one, 1.0, norm_type)
+    one = nn.Parameter(torch.zeros(2, dtype=torch.complex64))
+    one.grad = torch.tensor([3 + 4j, 12j])
+    assert hvd.clip_grad_norm_(one, 6.5).item() == 13.0
+    assert torch.allclose(one.grad, torch.tensor([1.5 + 2j, 6j]))
+    high, low = clipping._squares([torch.full((9,), 2.0**-30 + 2.0**-16)] * 3, 0)
+    assert high == 6 and 0 <= low < 1 << clipping.LOW, "27 quarters and a little"
 
 
 def mistakes():

@@ -1,22 +1,27 @@
 """clip_grad_norm_ with one value for any division of the gradients among ranks.
 
 A sum of floats depends on its order, and so on where tensors are cut. Here the squares are summed as integers: relative
-to the greatest exponent of all gradients each square has 62 binary places, in two words of 64 bits, which hold the sums
-of 2^32 squares without a carry.
+to the greatest exponent of all gradients each square has 62 binary places, in two words of 64 bits. A rank carries from
+the second word to the first one before the ranks add theirs, so the second one holds those of 2^31 ranks.
 """
 
 import math
 
 import torch
 
-HIGH, LOW = 30, 32  # binary places of the words
+HIGH, LOW = 30, 32  # binary places of the words: the first holds 2^33 squares
 CHUNK = 1 << 20  # elements that are converted at a time
 
 
-def clip_grad_norm_(parameters, max_norm, error_if_nonfinite=False):
+def clip_grad_norm_(parameters, max_norm, norm_type=2.0, *, error_if_nonfinite=False):
     """Scales the gradients so that their norm is at most max_norm, and returns the norm before, a tensor. As
     torch.nn.utils.clip_grad_norm_ for the norm of 2, but the bits do not depend on the number of ranks, or on whether
-    parameters are whole or DTensors that are sharded over one dimension of a mesh. Blocks where there are DTensors."""
+    parameters are whole or DTensors that are sharded over one dimension of a mesh. Blocks where there are DTensors.
+    Raises ValueError for another norm_type."""
+    if float(norm_type) != 2.0:
+        raise ValueError(
+            f"horo.clip_grad_norm_: norm_type={norm_type!r}; expected 2.0; torch.nn.utils.clip_grad_norm_ has others"
+        )
     params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
     gradients = [param.grad for param in params if param.grad is not None]
     whole = [one for one in gradients if not hasattr(one, "to_local")]
@@ -30,7 +35,7 @@ def clip_grad_norm_(parameters, max_norm, error_if_nonfinite=False):
     factor = min(1.0, float(max_norm) / (norm + 1e-6)) if not math.isnan(norm) else norm
     for one in (*whole, *(part for parts in groups.values() for part in parts)):
         one.detach().mul_(factor)
-    is_double = any(one.dtype is torch.float64 for one in gradients)
+    is_double = any(one.dtype in (torch.float64, torch.complex128) for one in gradients)
     return torch.tensor(norm, dtype=torch.float64 if is_double else torch.float32)
 
 
@@ -63,7 +68,7 @@ def _norm(whole, groups):
 
 def _greatest(tensors):
     """The greatest absolute value; nan if there is one."""
-    found = [float(one.detach().abs().max()) for one in tensors if one.numel()]
+    found = [float(one.detach().abs().max()) for one in tensors if one.numel()]  # of complex ones above both parts
     return math.nan if any(map(math.isnan, found)) else max(found, default=0.0)
 
 
@@ -81,8 +86,9 @@ def _squares(tensors, exponent):
     high = low = 0
     for tensor in tensors:
         for part in tensor.detach().reshape(-1).split(CHUNK):
+            part = torch.view_as_real(part) if part.is_complex() else part
             squares = (part.to(torch.float64) * 2.0**-exponent).square() * (1 << HIGH)
             first = squares.floor()
             high += int(first.to(torch.int64).sum())
             low += int(((squares - first) * (1 << LOW)).to(torch.int64).sum())
-    return [high, low]
+    return [high + (low >> LOW), low & ((1 << LOW) - 1)]
