@@ -20,8 +20,18 @@ def check_rows(array, call):
         )
 
 
+def check_member(process_set):
+    """Raises what the call would raise, before rows of this rank are looked up."""
+    if not process_set.included():
+        ranks = ", ".join(map(str, process_set.ranks))
+        raise ValueError(
+            f"rank {_default.rank()} is not in process set {process_set.number()}, which has the ranks {ranks}"
+        )
+
+
 def known_rows(rows, process_set, array):
     """The argument rows of allgather, by member."""
+    check_member(process_set)
     rows = numbers_of(rows, "allgather", "rows")
     members, mine = process_set.members(), process_set.rank()
     if process_set.shrinks and _default.session().is_elastic:
@@ -72,10 +82,11 @@ def check_splits(splits, rows, members, call):
         )
 
 
-def splits_of_all(splits, rows, members):
+def splits_of_all(splits, rows, process_set):
     """The argument splits of a reducescatter of so many rows, by member."""
+    check_member(process_set)
     splits = numbers_of(splits, "reducescatter")
-    check_splits(splits, rows, members, "reducescatter")
+    check_splits(splits, rows, process_set.members(), "reducescatter")
     if sum(splits) != rows:
         raise ValueError(f"horo.reducescatter: splits={splits}; expected the sum {rows}, the rows of the tensor")
     return tuple(splits)

@@ -47,9 +47,9 @@ def mesh(**axes):
     ranks make the same call. Blocks until all of them have made it. Raises Mismatch on all ranks if they differ."""
     session = _default.session()
     size, me = _default.size(), _default.rank()
+    _compare(session, f"mesh({_text(axes)})")  # before a rank refuses anything: else the others would wait for it
     shape = _shape_of(axes, size)
     number = _made[session] = _made.get(session, 0) + 1
-    _compare(session, ", ".join(f"{axis}={count}" for axis, count in shape.items()))
     if len(shape) > 1 and session.is_elastic:
         raise ValueError(
             f"mesh({_text(shape)}) in an elastic job, in which the ranks may change: expected one axis, or a job "
@@ -66,7 +66,9 @@ def mesh(**axes):
 
 
 def _text(shape):
-    return ", ".join(f"{axis}={count}" for axis, count in shape.items())
+    return ", ".join(
+        f"{axis}={count!r}" if isinstance(count, str) else f"{axis}={count}" for axis, count in shape.items()
+    )
 
 
 def _shape_of(axes, size):
@@ -104,5 +106,5 @@ def _compare(session, text):
     for rank, one in enumerate(texts):
         ranks[one].append(str(rank))
     if len(ranks) > 1:
-        told = "; ".join(f"mesh({one}) on ranks {', '.join(who)}" for one, who in ranks.items())
+        told = "; ".join(f"{one} on ranks {', '.join(who)}" for one, who in ranks.items())
         raise Mismatch(f"horo.mesh: ranks disagree: {told}. Expected the same call on all ranks")

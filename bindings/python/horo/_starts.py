@@ -369,7 +369,7 @@ class Starts:
         returned."""
         options = (op, process_set, prescale_factor, postscale_factor)
         array, spec = self._scattered(tensor, "reducescatter", name, options)
-        splits = () if splits is None else splits_of_all(splits, spec.shape[0], process_set.members())
+        splits = () if splits is None else splits_of_all(splits, spec.shape[0], process_set)
         spec = spec._replace(order=order_number(order), priority=priority_number(priority), splits=splits)
         shape = (splits[process_set.rank()] if splits else own_rows(spec, process_set), *spec.shape[1:])
         memory = self.arrays.empty(shape, array) if out is None else self.arrays.room(out, array, "reducescatter")

@@ -48,8 +48,9 @@ def gathers_into_memory():
     for _ in range(3):  # sizes are exchanged
         found = hvd.synchronize(hvd.allgather_async(part, name="sizes", out=roomy))
         assert torch.equal(found, WHOLE + 2) and found.data_ptr() == roomy.data_ptr() and roomy[TOTAL:].eq(-1).all()
-    room = np.zeros(TOTAL)
-    horo.numpy.synchronize(horo.numpy.allgather_async(np.full(ROWS[ME], ME), rows=ROWS, out=room.astype(np.int64)))
+    room = np.zeros(TOTAL, np.int64)
+    horo.numpy.synchronize(horo.numpy.allgather_async(np.full(ROWS[ME], ME), rows=ROWS, out=room))
+    assert room.tolist() == [rank for rank, rows in enumerate(ROWS) for _ in range(rows)]
     nothing = hvd.synchronize(hvd.allgather_async(torch.zeros(0, 3), rows=(0,) * SIZE, out=torch.zeros(0, 3)))
     assert nothing.shape == (0, 3)
 
@@ -80,6 +81,17 @@ def refuses_by_name():
     ):
         with raises(ValueError, words):
             call()
+    first = hvd.add_process_set([0, 1])
+    if ME > 1:
+        for call in (
+            lambda: hvd.allgather_async(part, rows=(9, 9), process_set=first),
+            lambda: hvd.reducescatter_async(whole, splits=(1, TOTAL - 1), out=part, process_set=first),
+        ):
+            with raises(
+                ValueError, f"rank {ME} is not in process set {first.process_set_id}, which has the ranks 0, 1"
+            ):
+                call()
+    hvd.remove_process_set(first)
     with raises(TypeError, "allgather: out"):
         hvd.allgather_async(part, out=[1.0])
     other = ROWS if ME else (ROWS[0], ROWS[2], ROWS[1], *ROWS[3:])  # each rank has its own rows right
@@ -103,6 +115,8 @@ def meshes():
     other = {"dp": 2, "tp": 2} if ME else {"tp": 2, "dp": 2}
     with raises(horo.Mismatch, "mesh(tp=2, dp=2) on ranks 0; mesh(dp=2, tp=2) on ranks 1, 2, 3"):
         horo.mesh(**other)
+    with raises(horo.Mismatch, "mesh(a='x') on ranks 0; mesh(a=4) on ranks 1, 2, 3"):  # no rank waits for rank 0
+        horo.mesh(a=4 if ME else "x")
 
 
 def sets_of_members():
