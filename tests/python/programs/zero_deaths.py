@@ -1,6 +1,7 @@
 """Ranks train with an optimizer, plain or divided, and die at named places. Rank 0 prints the sha256 of the parameters.
 
-Arguments: "plain" or "zero", then deaths as number:place:step. Places: "backward", "between" (before the update),
+Arguments: "plain" or "zero", then deaths as number:place:step, and "early" for a gather of the state before step 0, as
+step -1. Places: "backward", "between" (before the update),
 "updated", and, of the divided optimizer, "before" or "after" with a word of its gathers: before-step, after-rescue,
 before-objects. Under plain horo such a rank dies after its step: it has contributed in both."""
 
@@ -51,6 +52,9 @@ if KIND == "zero":
 else:
     later = [place for death in DEATHS for _, place, _ in [death.split(":")] if place not in ("backward", "between")]
     optimizer.register_step_post_hook(lambda *_: die_if(*later))
+if "early" in sys.argv:
+    step = -1
+    optimizer.gather_state()  # before all ranks have a layout
 for step, words in enumerate(batches(ID, STEPS)):
     optimizer.zero_grad()
     loss_of(model, words).backward()
@@ -62,7 +66,14 @@ for step, words in enumerate(batches(ID, STEPS)):
         print("lost", str(error), flush=True)
         sys.exit()
 if KIND == "zero":
+    trained = [param.detach().clone() for param in model.parameters()]
+    if hvd.rank() == 1:  # parameters of another kind, such as an average, are there for a while
+        model.load_state_dict({name: value * 0 for name, value in model.state_dict().items()})
     optimizer.gather_state()
+    if hvd.rank() != 1:
+        assert all(map(torch.equal, trained, model.parameters())), "a gather of state writes no parameter"
+    for param, value in zip(model.parameters(), trained):
+        param.data.copy_(value)
     if hvd.rank() == 0:
         assert all(entry["step"].item() == STEPS for entry in optimizer.state_dict()["state"].values())
 digest = sha_of(model)

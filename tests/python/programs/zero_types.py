@@ -1,6 +1,7 @@
 """As zero_habits.py: types, memory, compiled methods, closures, copies, sets of ranks, chunks."""
 
 import copy
+import types
 
 import torch
 from raising import raises
@@ -212,6 +213,150 @@ def trained_odd(kind):
     return sha_of(model)
 
 
+def whole_state_goes_to_all_ranks_and_so_does_that_of_frozen_parameters():
+    model = Odd()
+    source = torch.optim.Adam(model.parameters())
+    for number, param in enumerate(model.parameters()):
+        source.state[param] = {"step": torch.tensor(3.0), "exp_avg": param + number, "exp_avg_sq": param.abs() + number}
+    content = source.state_dict()
+    optimizer = adam(model, "zero")
+    if ME == 0:
+        optimizer.load_state_dict(content)
+    state = horo.elastic.State(model=model, optimizer=optimizer)
+    horo.elastic.run(lambda state: None)(state)
+    assert sha_of_state({**optimizer.state_dict(), "param_groups": []}) == sha_of_state({**content, "param_groups": []})
+    train(model, optimizer, batches(ME, 1))
+    frozen = optimizer.state[model.frozen]["exp_avg"].clone()
+    if ME:
+        optimizer.state.clear()
+    optimizer._zero.state["count"] = ME + 5
+    horo.elastic.run(lambda state: None)(state)
+    assert torch.equal(optimizer.state[model.frozen]["exp_avg"], frozen) and optimizer._zero.loose_state()["count"] == 5
+    assert {"partition=blocks", "masters=False", "redundancy=0"} <= {
+        line.split("distributed.")[-1] for line in state.terms()
+    }
+
+
+def states_are_broadcast_after_steps_and_keep_their_dtypes():
+    model = Odd(torch.bfloat16)
+    optimizer = wrapped("zero", torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
+    if ME == 0:
+        optimizer.state[model.odd]["momentum_buffer"] = torch.arange(1003.0)
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    assert torch.equal(optimizer.state[model.odd]["momentum_buffer"], torch.arange(1003.0))
+    model = Odd()
+    optimizer = adam(model, "zero")
+    train(model, optimizer, batches(ME, 2))
+    optimizer.gather_state(None)
+    before = sha_of_state(optimizer.state_dict())
+    hvd.broadcast_optimizer_state(optimizer, SIZE - 1)
+    assert optimizer._zero_whole is None and sha_of_state(optimizer.state_dict()) == before
+    train(model, optimizer, batches(ME, 1))
+    assert optimizer._zero_whole is None
+    horo.elastic.State(optimizer=optimizer)._fields()[0].of_checkpoint()
+    assert optimizer._zero_whole is None
+
+
+def masters_of_parameters_without_gradients():
+    def made(**options):
+        torch.manual_seed(1)
+        model = nn.ModuleList([nn.Linear(40, 30), nn.Linear(9, 9)]).bfloat16()
+        kind = torch.optim.Adam(model.parameters(), lr=1e-3)
+        return model, horo.zero.DistributedOptimizer(kind, model.named_parameters(), **options)
+
+    def step(model, optimizer):
+        model[0](torch.ones(4, 40).bfloat16()).float().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        optimizer.gather_state(None)
+        return optimizer.state_dict()
+
+    model, optimizer = made(masters=True)
+    content = step(model, optimizer)
+    assert sorted(content["state"]) == [0, 1]
+    content["state"][2] = {"horo_master": model[1].weight.float() + 1e-4}  # as of an older file
+    called = []
+    optimizer.register_load_state_dict_pre_hook(lambda *_: called.append("before"))
+    optimizer.register_load_state_dict_post_hook(lambda one: called.append(len(one.state)))
+    optimizer.load_state_dict(content)
+    assert called == ["before", 3]
+    step(model, optimizer)
+    short = {key: value.bfloat16() if value.dim() else value for key, value in content["state"][0].items()}
+    del short["horo_master"]
+    optimizer.load_state_dict({**content, "state": {0: short}})
+    assert step(model, optimizer)["state"][0]["exp_avg"].dtype is torch.float32
+    other = torch.optim.Adam(made()[0].parameters())
+    other.load_state_dict({**content, "state": {n: content["state"][n] for n in (0, 1)}})
+
+
+class Marked(torch.optim.SGD):
+    """Its step() reads an attribute of parameters."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            self.found = [param.use_muon for param in group["params"]]
+        super().step(closure)
+
+
+def calls_of_hooks(kind):
+    """The calls of step hooks of an optimizer and of its copy."""
+    model = nn.Linear(3, 2)
+    optimizer = wrapped(kind, Marked(model.parameters(), lr=0.1), model)
+    calls = []
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    both = copy.deepcopy([model, optimizer])
+    both[1].register_step_post_hook(lambda *_: calls.append(2))
+    for one, other in ((model, optimizer), both):
+        for param in one.parameters():
+            param.use_muon = True
+        one(torch.ones(1, 3)).sum().backward()
+        other.step()
+        assert all(other.found)
+    return calls
+
+
+def hooks_and_attributes():
+    assert calls_of_hooks("zero") == calls_of_hooks("plain")
+    model = nn.Linear(3, 2)
+    names = list(model.named_parameters())
+    for named, words in (
+        ([*names, names[0]], "must be unique"),
+        ([names[0]], "were not named"),
+        (model, "expected pairs"),
+        (["weight", "bias"], "sequence of tuples"),
+    ):
+        with raises(ValueError, words):
+            horo.zero.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), named)
+
+
+def sets_of_one_rank():
+    last = hvd.add_process_set([SIZE - 1]) if SIZE > 1 else hvd.global_process_set
+    model = Odd()
+    optimizer = adam(model, "zero", process_set=last)
+    train(model, optimizer, batches(ME, 2))
+    assert len(optimizer.state_dict()["state"]) > 5
+    assert optimizer.state_of(model.odd)["step"].item() == 2
+    with raises(ValueError, f"gather_state({SIZE}); expected one of the ranks [{SIZE - 1}]"):
+        optimizer.gather_state(SIZE)
+    hvd.barrier()  # ranks outside of the set stay until the end
+
+
+def numbers_on_a_device_are_values():
+    from torch._subclasses import FakeTensorMode
+
+    from horo.zero import state
+
+    with FakeTensorMode():
+        param, part = torch.zeros(512, device="cuda"), torch.zeros(256, device="cuda")
+        entry = {"step": torch.zeros((), device="cuda"), "exp_avg": part}
+        piece = types.SimpleNamespace(tensor=part, is_whole=False, entry=lambda _: entry)
+        forms = state._forms(piece, {}, "Adam")
+        assert forms["exp_avg"][0] == "cut" and forms["step"][0] == "value" and forms["step"][1].device.type == "cpu"
+        entry = {}
+        state._join(entry, param, slice(0, 256), {"step": forms["step"]}, None)
+        assert entry["step"].device == param.device
+
+
 short_floats()
 masters_keep_what_short_floats_lose()
 an_infinite_gradient_is_skipped_by_all()
@@ -221,4 +366,10 @@ closures_copies_and_sparse_gradients()
 a_state_of_horovods_api()
 sets_of_ranks()
 gathers_in_many_chunks()
+whole_state_goes_to_all_ranks_and_so_does_that_of_frozen_parameters()
+states_are_broadcast_after_steps_and_keep_their_dtypes()
+masters_of_parameters_without_gradients()
+hooks_and_attributes()
+sets_of_one_rank()
+numbers_on_a_device_are_values()
 hvd.shutdown()

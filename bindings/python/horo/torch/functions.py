@@ -175,7 +175,9 @@ def _load_on_all(optimizer, state, process_set):
 def _optimizer_state(optimizer, root, process_set):
     """One attempt. Returns the root's state_dict; None if this rank has it."""
     is_root = root.is_here()
-    mine = optimizer.state_dict() if is_root else None
+    if is_divided := hasattr(optimizer, "horo_rest"):
+        is_divided = not _object(optimizer.horo_rest() is None, root, f"{_OPTIMIZER}.whole", process_set)
+    mine = optimizer.horo_gather() if is_divided else optimizer.state_dict() if is_root else None
     outline, tensors = objects.pack(mine) if is_root else (None, None)
     outline = _object(outline, root, _OPTIMIZER, process_set)
     if not is_root:

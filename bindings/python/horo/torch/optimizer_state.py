@@ -18,7 +18,10 @@ def loads_plainly(optimizer):
 
 def load_exactly(optimizer, state):
     """load_state_dict(), but the values keep their dtypes and types: torch gives the state of a parameter the dtype of
-    the parameter, and makes a dict of each mapping. An optimizer with a load_state_dict() of its own decides itself."""
+    the parameter, and makes a dict of each mapping. An optimizer with a load_state_dict() of its own decides itself;
+    one whose ranks divide the state has horo_load()."""
+    if hasattr(optimizer, "horo_load"):
+        return optimizer.horo_load(state)
     if not loads_plainly(optimizer):
         return optimizer.load_state_dict(state)
     optimizer.load_state_dict({**state, "state": {}})

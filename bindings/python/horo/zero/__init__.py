@@ -3,7 +3,7 @@
 optimizer = horo.zero.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 """
 
-from horo.zero.elastic import ShardLost
+from horo.zero.loss import ShardLost
 from horo.zero.optimizer import DistributedOptimizer
 from horo.zero.sharded import fully_shard
 

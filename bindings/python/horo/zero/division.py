@@ -9,7 +9,7 @@ import horo
 from horo.zero.exchange import Exchange, my_id
 from horo.zero.gather import Chunks
 from horo.zero.layout import Layout
-from horo.zero.pieces import Piece, check_dense
+from horo.zero.pieces import Piece, check_dense, check_gradient
 from horo.zero.state import collect
 
 
@@ -53,12 +53,8 @@ class Division:
         self.spare = state
         params, kinds = self.tracked()
         for param in params:
-            is_sparse = param.grad is not None and param.grad.layout is not torch.strided
-            if is_sparse and (self.masters or not self.is_whole):  # on all ranks alike
-                raise ValueError(
-                    f"horo.zero: parameter {self.name_of(param)} has a sparse gradient, which cannot be divided: "
-                    "expected partition='tensors' without masters, or sparse_as_dense=True"
-                )
+            if self.masters or not self.is_whole:  # on all ranks alike
+                check_gradient(param, self.name_of(param))
         if kinds != self.kinds or any(one is not other for one, other in zip(params, self.params)):
             for param in params:
                 check_dense(param, self.name_of(param))
@@ -103,7 +99,10 @@ class Division:
         self.pieces, self.state, self._chunks = pieces, state, None
 
     def update(self, step):
-        """step() of the user's class, of the pieces."""
+        """step() of the user's class, of the pieces. What belongs to no parameter is theirs from then on."""
+        self.state.update(loose := self.loose_state())
+        for key in loose:
+            self.spare.pop(key, None)
         pieces = [piece for of_param in self.pieces.values() for piece in of_param]
         for piece in pieces:
             piece.begin()

@@ -8,16 +8,11 @@ the gather of a step are the same on all ranks, and are the agreement on what co
 import contextlib
 import functools
 
-import horo
 from horo.zero.division import Division, kind_of
 from horo.zero.exchange import Changed, my_id
 from horo.zero.gather import pack, unpack
 from horo.zero.layout import hosts_of
-
-
-class ShardLost(horo.HoroError):
-    """A member and its buddy were lost together: what they updated is gone. The parameters of that part are those of
-    the step before. The same on all ranks."""
+from horo.zero.loss import givers
 
 
 class ElasticDivision(Division):
@@ -36,25 +31,32 @@ class ElasticDivision(Division):
             is_settled = self._settle(step)
 
     def _settle(self, step=None, is_change=False):
-        """Gives the parameters the values of all members, and the members that are there a layout. step: of a rank that
-        has joined. is_change: the parameters are others. Returns False if no member has updated its pieces yet."""
-        present, layout, is_change, parts = self._gather_step(is_change)
+        """Gives the members that are there a layout, and after a step the parameters the values of all members. step:
+        of the user's class; None: there was none. is_change: the parameters are others. Returns False if no member has
+        updated its pieces yet."""
+        present, layout, is_change, parts = self._gather_step(is_change, step is not None)
         if layout is None:  # before the first step of all ranks
             with contextlib.suppress(Changed):
                 self._deal(present.ids, present.local_ranks)
             return False
-        if self.layout is None and step is not None and not is_change:
-            self.update(step)  # of no piece, for what the user's class counts
+        if step is not None and not is_change:
+            if self.layout is None:
+                self.update(step)  # of no piece, for what the user's class counts
+            present = self._spread(layout, present, parts)
+        if present.ids != layout.members or is_change:
+            self._move(layout, present, *self.tracked())
+        return not is_change
+
+    def _spread(self, layout, present, parts):
+        """Gives the parameters the values of all members, also of those that were lost. Returns the Present."""
         for kind, of_kind in parts.items():
             self._put(present, of_kind, lambda one: layout.parts(layout.members.index(one), kind), layout)
         have = {layout.members.index(one) for one in present.ids if one in layout.members}
         while len(have) < len(layout.members):
             present = self._rescue(layout, present, have)
-        if present.ids != layout.members or is_change:
-            self._move(layout, present, *self.tracked())
-        return not is_change
+        return present
 
-    def _gather_step(self, is_change):
+    def _gather_step(self, is_change, has_values):
         """The Present, the layout that they have, or None, whether their parameters are others, and the values by kind
         and member. A rank that has joined gets the parameters of the layout."""
         places = {param: place for place, param in enumerate(self.everything)}
@@ -64,7 +66,8 @@ class ElasticDivision(Division):
             members, place = self.layout.members, self.layout.members.index(my_id())
             mine = [places[param] for param in self.params if param in places]
             header = (int(is_change), len(members), *members, *self.layout.hosts, *mine)
-            parts_of = functools.partial(self.layout.parts, place)
+            if has_values:
+                parts_of = functools.partial(self.layout.parts, place)
         tensors = [pack(self.params, parts_of(kind=kind), like=firsts[kind]) for kind in kinds]
         present, headers, parts = self.exchange.tensors(tensors, "step", header)
         found = next((header for header in headers if header), None)
@@ -87,8 +90,8 @@ class ElasticDivision(Division):
     def _rescue(self, layout, present, have):
         """The buddies of members that were lost in the step give their values. Adds to `have`, the places whose values
         are here. Returns the Present."""
-        givers = self._givers(layout, present, have)
-        missing = {one: [place for place, giver in givers.items() if giver == one] for one in givers.values()}
+        found = self._givers(layout, present, have)
+        missing = {one: [place for place, giver in found.items() if giver == one] for one in found.values()}
 
         def parts_of(one, kind):
             return [part for place in missing.get(one, ()) for part in layout.parts(place, kind)]
@@ -102,29 +105,15 @@ class ElasticDivision(Division):
         return present
 
     def _givers(self, layout, present, have=()):
-        """{place: the member that gives its pieces}, of the places that are not in `have`. Raises ShardLost."""
-        givers = {}
-        for place, member in enumerate(layout.members):
-            if place in have:
-                continue
-            buddy = layout.buddies[place] if self.has_buddies else None
-            buddy = None if buddy is None else layout.members[buddy]
-            if member not in present.ids and buddy not in present.ids:
-                raise ShardLost(
-                    f"horo.zero: member {member} was lost, and "
-                    + ("there is no copy of its state" if buddy is None else f"so was its buddy, member {buddy}")
-                    + f": a part of the state of {self.owner} is gone. Go on from a checkpoint"
-                )
-            givers[place] = member if member in present.ids else buddy
-        return givers
+        return givers(layout, present.ids, have, self.has_buddies, self.owner)
 
     def _move(self, layout, present, params, kinds):
         """Deals the state anew to these members, for these parameters. A death meanwhile begins it anew: until the end
         all members keep what they had."""
         while True:
-            givers = self._givers(layout, present)
+            found = self._givers(layout, present)
             try:
-                moved = self._collected(present.ids, lambda piece: givers[piece.place] == my_id())
+                moved = self._collected(present.ids, lambda piece: found[piece.place] == my_id())
                 self._deal(present.ids, present.local_ranks, params, kinds, moved)
                 return
             except Changed as change:
@@ -146,5 +135,7 @@ class ElasticDivision(Division):
         """See Division."""
         while True:
             self._settle()
+            if self.layout is None:
+                continue  # a member was lost before all had a layout
             with contextlib.suppress(Changed):
                 return {param: entry for param, entry in self._collected(self.layout.members) if wanted(param)}

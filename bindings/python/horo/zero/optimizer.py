@@ -5,6 +5,7 @@ hvd.DistributedOptimizer wraps it. Gradients stay whole and reduced, so all that
 step() is as under plain horo, and so are the bits.
 """
 
+import collections.abc
 import functools
 import inspect
 
@@ -12,101 +13,10 @@ import torch
 
 import horo
 import horo.torch as hvd
+from horo.zero.divided import Divided
 from horo.zero.division import Division
 from horo.zero.elastic import ElasticDivision
 from horo.zero.options import check, stays_whole
-
-_WHOLE_STATE = (
-    "the state of this {} is divided among the ranks: call optimizer.gather_state(root_rank) on all ranks after the "
-    "last step(), and then state_dict() on the root"
-)
-
-
-class Divided:
-    """The mixin between the class of hvd.DistributedOptimizer and the user's class."""
-
-    def divide(self, division):
-        """Before all else."""
-        self._zero, self._zero_whole = division, None
-
-    @torch.optim.Optimizer.profile_hook_step
-    def step(self, closure=None):
-        """Updates this rank's pieces by the step() of the user's class, and gathers the parameters."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        division = self._zero
-        if not division.process_set.included():
-            self._zero_step(self)
-            return loss
-        self._zero_whole = None
-        with torch.no_grad():
-            division.begin(self.param_groups, self.state)
-            division.run(self._zero_update)
-        return loss
-
-    def _zero_update(self):
-        """One step() of the user's class, of the pieces."""
-        division, whole = self._zero, self.state
-        params = [group["params"] for group in self.param_groups]
-        try:
-            for group in self.param_groups:
-                group["params"] = [piece.tensor for one in group["params"] for piece in division.pieces.get(one, ())]
-            self.state = division.state
-            self._zero_step(self)
-        finally:
-            self.state = whole
-            for group, before in zip(self.param_groups, params):
-                group["params"] = before
-
-    def gather_state(self, root_rank=0):
-        """Then state_dict() on root_rank is that of the user's class, until the next step(). None: on all ranks. All
-        ranks call it; blocks."""
-        division, mine = self._zero, root_rank is None or root_rank == horo.rank()
-        division.begin(self.param_groups, self.state)
-        whole = division.whole(lambda _: mine)
-        if division.layout is not None:
-            self._zero_whole = {**division.loose_state(), **self.state, **whole} if mine else None
-
-    def state_of(self, param):
-        """The state of one parameter, whole: a dict. All ranks call it; blocks."""
-        self._zero.begin(self.param_groups, self.state)
-        return self._zero.whole(lambda one: one is param).get(param, self.state.get(param, {}))
-
-    def state_dict(self):
-        if self._zero.layout is None:
-            return super().state_dict()
-        if self._zero_whole is None:
-            if len(self._zero.layout.members) > 1:
-                raise RuntimeError(_WHOLE_STATE.format(type(self).__name__))
-            self.gather_state()
-        before, self.state = self.state, self._zero_whole
-        try:
-            return super().state_dict()
-        finally:
-            self.state = before
-
-    def load_state_dict(self, state_dict):
-        super().load_state_dict(state_dict)
-        if self._zero.masters:  # torch gives the state of a parameter its dtype
-            numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
-            for number, param in zip(numbers, (one for group in self.param_groups for one in group["params"])):
-                if number in state_dict["state"]:
-                    self.state[param] = dict(state_dict["state"][number])
-        self._zero.forget()
-
-    def horo_rest(self):
-        """What the ranks have alike: the options of the groups."""
-        return [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
-
-    def horo_take(self, rest):
-        """Sets what horo_rest() returned on another rank."""
-        for group, options in zip(self.param_groups, rest):
-            group.update(options)
-
-    def __getstate__(self):
-        return {**super().__getstate__(), "_zero": self._zero, "_zero_whole": self._zero_whole}
 
 
 def DistributedOptimizer(
@@ -125,12 +35,12 @@ def DistributedOptimizer(
         raise ValueError(f"this {name} is a horo.zero.DistributedOptimizer already")
     if not isinstance(optimizer, torch.optim.Optimizer):
         return hvd.DistributedOptimizer(optimizer, named_parameters, *args, **options)  # refuses it
-    named = named_parameters if named_parameters is None else list(dict(named_parameters).items())
+    is_iterator = isinstance(named_parameters, collections.abc.Iterator)  # it gives its values once
+    named = list(named_parameters) if is_iterator else named_parameters
     given = inspect.signature(hvd.DistributedOptimizer).bind(optimizer, named, *args, **options).arguments
     is_whole = stays_whole(optimizer, partition)
     check(name, given, redundancy)
-    params = [param for group in optimizer.param_groups for param in group["params"]]
-    names = {param: one for one, param in named or ((f"parameter {i}", param) for i, param in enumerate(params))}
+    names = _names_of(optimizer, named)
     plain, user = type(optimizer), type(optimizer).step
     body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
     body["_zero_step"] = staticmethod(user.__wrapped__ if getattr(user, "hooked", False) else user)
@@ -145,3 +55,13 @@ def DistributedOptimizer(
     except BaseException:
         optimizer.__class__ = plain
         raise
+
+
+def _names_of(optimizer, named):
+    """{parameter: its name}. hvd.DistributedOptimizer refuses what has another form."""
+    if named is None:
+        params = [param for group in optimizer.param_groups for param in group["params"]]
+        return {param: f"parameter {i}" for i, param in enumerate(params)}
+    pairs = named.items() if isinstance(named, dict) else named if isinstance(named, collections.abc.Iterable) else ()
+    pairs = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == 2]
+    return {param: str(name) for name, param in pairs if isinstance(param, torch.Tensor)}

@@ -4,7 +4,7 @@ one, so that nothing is copied, and the script may do with the whole one what it
 import torch
 
 MASTER = "horo_master"  # the key of a master copy in the state of a parameter
-_SHORT = (torch.bfloat16, torch.float16)
+SHORT = (torch.bfloat16, torch.float16)
 
 
 def check_dense(param, name):
@@ -17,6 +17,15 @@ def check_dense(param, name):
                 f"{list(param.stride())}, are not one run of memory; expected a dense tensor, as of contiguous()"
             )
         stride *= size
+
+
+def check_gradient(param, name):
+    """Raises ValueError if a parameter has a sparse gradient."""
+    if param.grad is not None and param.grad.layout is not torch.strided:
+        raise ValueError(
+            f"horo.zero: parameter {name} has a sparse gradient, which cannot be divided: "
+            "expected partition='tensors' without masters, or sparse_as_dense=True"
+        )
 
 
 def flat(tensor):
@@ -39,7 +48,7 @@ class Piece:
         """place: the place in the layout to which the part belongs. has_master: it is a float32 copy."""
         self.param, self.part, self.place = param, part, place
         self.is_whole = part.end - part.begin == param.numel()
-        self.has_master = has_master and param.dtype in _SHORT
+        self.has_master = has_master and param.dtype in SHORT
         view = self._of(param)
         self.tensor = torch.nn.Parameter(view.float() if self.has_master else view)
         self._address = param.data_ptr()
@@ -49,7 +58,9 @@ class Piece:
         return whole.detach() if self.is_whole else flat(whole)[self.part.begin : self.part.end]
 
     def begin(self):
-        """Before a step: the present memory of the parameter and of its gradient."""
+        """Before a step: the present memory of the parameter and of its gradient, and the attributes that scripts give
+        parameters."""
+        vars(self.tensor).update(vars(self.param))
         view, gradient = self._of(self.param), self.param.grad
         if self.has_master:
             kept = self.tensor.detach()
@@ -78,10 +89,13 @@ class Piece:
         found = {}
         for key, value in entry.items():
             if isinstance(value, torch.Tensor):
-                is_cut = not self.is_whole and value.shape == self.param.shape
+                is_alike = value.shape == self.param.shape
+                is_cut = not self.is_whole and is_alike
                 value = (self._of(like(self.param, value)) if is_cut else value.detach()).clone()
+                if self.has_master and is_alike and value.is_floating_point():  # state of a file, or of short floats
+                    value = value.to(self.param.device, torch.float32)
             found[key] = value
         master = found.pop(MASTER, None)
         if self.has_master and master is not None:
-            self.tensor.data = master.float()
+            self.tensor.data = master
         return found

@@ -2,17 +2,20 @@
 
 import torch
 
-from horo.zero.pieces import flat, like
+from horo.zero.pieces import MASTER, flat, like
 
 BATCH_BYTES = 16 << 20
 
 
 def _forms(piece, state, owner):
-    """For each key of a piece's state ("value", the value) or ("whole" or "cut", kind of tensor, shape)."""
+    """For each key of a piece's state ("value", the value, the type of its device or None) or ("whole" or "cut", kind
+    of tensor, shape)."""
     forms = {}
     for key, value in piece.entry(state).items():
-        if not isinstance(value, torch.Tensor) or (value.dim() == 0 and value.device.type == "cpu"):
-            forms[key] = "value", value
+        if not isinstance(value, torch.Tensor):
+            forms[key] = "value", value, None
+        elif value.dim() == 0 and (value.device.type == "cpu" or not piece.is_whole):
+            forms[key] = "value", value.cpu(), value.device.type
         elif piece.is_whole or value.shape == piece.tensor.shape:
             kind = value.dtype, value.device.type
             forms[key] = "whole" if piece.is_whole else "cut", kind, tuple(value.shape)
@@ -48,7 +51,7 @@ def collect(params, pieces, state, gathers, owner):
     for batch in _batches(told):
         rows = [[row for row in of_member if row[0][0] in batch] for of_member in told]
         kinds = sorted(
-            {f[1] for of_member in rows for _, form in of_member for f in form.values() if len(f) > 2}, key=str
+            {f[1] for of_member in rows for _, form in of_member for f in form.values() if f[0] != "value"}, key=str
         )
         mine = [(piece.entry(state), form) for piece, form in zip(pieces, forms) if piece.part.number in batch]
         found = of_tensors([_packed(mine, kind) for kind in kinds], "state") if kinds else []
@@ -58,15 +61,20 @@ def collect(params, pieces, state, gathers, owner):
             for (number, begin, end), form in of_member:
                 _join(entries[number], params[number], slice(begin, end), form, reader)
         for number, entry in entries.items():
-            if entry:
+            if entry and not _is_copy(entry, params[number]):
                 yield params[number], entry
+
+
+def _is_copy(entry, param):
+    """Whether there is nothing but a master copy that no step has changed."""
+    return entry.keys() == {MASTER} and torch.equal(entry[MASTER], param.detach().float())
 
 
 def _batches(told):
     """Sets of numbers of parameters, whose state together has about BATCH_BYTES."""
     sizes = {}
     for (number, _, _), form in (row for rows in told for row in rows):
-        nbytes = sum(f[1][0].itemsize * torch.Size(f[2]).numel() for f in form.values() if len(f) > 2)
+        nbytes = sum(f[1][0].itemsize * torch.Size(f[2]).numel() for f in form.values() if f[0] != "value")
         sizes[number] = sizes.get(number, 0) + nbytes
     batch, total = set(), 0
     for number in sorted(sizes):
@@ -81,7 +89,8 @@ def _batches(told):
 
 def _packed(entries, kind):
     """The tensors of one kind, one after the other."""
-    found = [entry[key].detach().reshape(-1) for entry, form in entries for key, f in form.items() if f[1] == kind]
+    rows = ((entry[key], f) for entry, form in entries for key, f in form.items() if f[0] != "value")
+    found = [value.detach().reshape(-1) for value, f in rows if f[1] == kind]
     return torch.cat(found) if found else torch.empty(0, dtype=kind[0], device=kind[1])
 
 
@@ -89,7 +98,9 @@ def _join(entry, param, part, form, reader):
     """Puts what one piece has into the state of its parameter."""
     for key, (how, *more) in form.items():
         if how == "value":
-            entry.setdefault(key, more[0])
+            value, device = more
+            on = param.device if device == param.device.type else device
+            entry.setdefault(key, value if device in (None, "cpu") else value.to(on))
             continue
         (dtype, device), shape = more
         value = reader[dtype, device].take(shape)

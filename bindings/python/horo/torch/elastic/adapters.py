@@ -41,7 +41,8 @@ def options_of(optimizer):
         "groups": str([[places.get(id(param)) for param in group] for group in options["groups"]]),
         "process_set": "the world" if options["process_set"].process_set_id == 0 else "a part of the ranks",
     }
-    return [("is", "yes"), *((name, text) for name, text in texts.items() if name != "num_groups")]
+    rows = [(name, text) for name, text in texts.items() if name != "num_groups"]
+    return [("is", "yes"), *rows, *(optimizer.horo_terms() if hasattr(optimizer, "horo_terms") else ())]
 
 
 class OfModule(InPlace):
@@ -110,30 +111,50 @@ class OfOptimizer(Field):
         return list(short if len(set(short)) == len(short) else full)
 
     def _content(self):
-        """state_dict() with the names of the parameters in the place of their numbers."""
-        content = self.value.state_dict()
+        return self._by_name(self.value.state_dict())
+
+    def _take(self, value):
+        load_exactly(self.value, self._by_number(value))
+
+    def _by_name(self, content):
+        """A state_dict() with the names of the parameters in the place of their numbers."""
         numbers = [number for group in content["param_groups"] for number in group["params"]]
         names = dict(zip(numbers, self._names()))
         state = {names.get(number, number): entry for number, entry in content["state"].items()}
         return {**content, "state": state}
 
-    def _take(self, value):
-        numbers = [number for group in value["param_groups"] for number in group["params"]]
+    def _by_number(self, content):
+        numbers = [number for group in content["param_groups"] for number in group["params"]]
         of_name = dict(zip(self._names(), numbers))
-        state = {of_name.get(name, name): entry for name, entry in value["state"].items()}
-        load_exactly(self.value, {**value, "state": state})
+        state = {of_name.get(name, name): entry for name, entry in content["state"].items()}
+        return {**content, "state": state}
 
 
 class OfDivided(OfOptimizer):
     """Of an optimizer whose ranks divide its state, and deal it anew among those that are there. horo_rest() is what
-    the ranks have alike, and horo_take(rest) sets it. After gather_state(None) on all ranks state_dict() has all."""
+    the ranks have alike, and horo_take(rest) sets it. While it is None, before the state is divided, each has all."""
 
     def _content(self):
-        return self.value.horo_rest()
+        rest = self.value.horo_rest()
+        return super()._content() if rest is None else {**self._by_name(rest), "horo_rest": True}
 
     def _take(self, value):
-        self.value.horo_take(value)
+        if value.pop("horo_rest", False):
+            self.value.horo_take(self._by_number(value))
+        else:
+            super()._take(value)
 
     def of_checkpoint(self):
-        self.value.gather_state(None)
-        return OfOptimizer(self.name, self.value, self.options)
+        return OfGathered(self.name, self.value, self.options, self.value.horo_gather())
+
+
+class OfGathered(OfOptimizer):
+    """Of a divided optimizer, for one checkpoint."""
+
+    def __init__(self, name, value, options, content):
+        """content: its state_dict(), which is gone with this Field."""
+        super().__init__(name, value, options)
+        self._gathered = content
+
+    def _content(self):
+        return self._by_name(self._gathered)
