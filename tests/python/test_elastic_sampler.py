@@ -133,13 +133,13 @@ def test_thousands_of_kills_and_joins_with_prefetching_loaders():
     assert events > 3000
 
 
-def test_100_kills_and_joins_with_workers_that_prefetch():
+def test_300_kills_and_joins_with_workers_that_prefetch():
     def loader_of(sampler):
         options = {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": sampler.seed % 2 == 0}
         return DataLoader(Numbers(sampler.length), batch_sampler=sampler, collate_fn=list, **options)
 
     events, seed = 0, 0
-    while events < 100:
+    while events < 300:
         job = Job((223, 3), 3, 4, seed, loader_of)
         job.run(chance=0.5, most=4)
         check_passes(job)
