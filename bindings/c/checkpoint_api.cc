@@ -142,7 +142,8 @@ int32_t horo_save_begin(horo_saver* saver, horo_session* session, const horo_sav
       own_tensors = tensors_from(tensors, count);
     });
     if (!fault.empty()) horo::checkpoint::refuse_save(own_session, fault);
-    return begin_save(*own_saver, own_session, own, own_tensors) ? HORO_OK : 1;
+    if (!begin_save(*own_saver, own_session, own, own_tensors)) return HORO_SAVE_SKIPPED;
+    return HORO_OK;
   });
 }
 
@@ -174,7 +175,7 @@ int32_t horo_save_wait(horo_saver* saver, int32_t timeout_ms) {
   return guarded([&]() -> std::int32_t {
     const auto until =
         timeout_ms < 0 ? horo::TimePoint::max() : horo::Clock::now() + std::chrono::milliseconds(timeout_ms);
-    return saver_of(saver).wait_until(until) ? 1 : 0;
+    return saver_of(saver).wait_until(until) ? HORO_OK : HORO_TIMEOUT;
   });
 }
 

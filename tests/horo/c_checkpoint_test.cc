@@ -49,7 +49,7 @@ class CCheckpoints : public testing::Test {
     EXPECT_EQ(rows, 4U);
     ASSERT_EQ(horo_save_take(saver_, 0, values_.data()), HORO_OK);
     ASSERT_EQ(horo_save_start(saver_), HORO_OK);
-    ASSERT_EQ(horo_save_wait(saver_, -1), 1);
+    ASSERT_EQ(horo_save_wait(saver_, -1), HORO_OK);
   }
 
   std::string folder_, path_;
@@ -89,7 +89,7 @@ TEST_F(CCheckpoints, ASaveIsPublishedListedAndLoaded) {
 }
 
 TEST_F(CCheckpoints, WrongCallsAreRefused) {
-  EXPECT_EQ(horo_save_wait(saver_, 0), 1);  // there is none
+  EXPECT_EQ(horo_save_wait(saver_, 0), HORO_OK);  // there is none
   EXPECT_EQ(horo_save_start(saver_), HORO_INVALID_ARGUMENT);
   EXPECT_EQ(horo_save_give_up(saver_, "why"), HORO_OK);
   EXPECT_EQ(horo_save_wait(nullptr, 0), HORO_INVALID_ARGUMENT);

@@ -56,9 +56,10 @@ typedef struct {
   uint32_t keep; /* afterwards so many folders "step-*" beside it stay, of this step and before; 0: all */
   int32_t lock;  /* 1: holds the parent folder's file .lock until the saver is freed; a second job is refused */
 } horo_save_options;
+enum { HORO_SAVE_SKIPPED = 2 }; /* a result of horo_save_begin */
 /* Begins a save: agrees with the other ranks on what each of them writes. Collective; blocks. HORO_OK: take the parts
- * and start it. 1: skipped on all ranks, because a rank still writes the save before. Negative: the same error on all
- * ranks, nothing was begun. */
+ * and start it. HORO_SAVE_SKIPPED: on all ranks, because a rank still writes the save before. Negative: the same error
+ * on all ranks, nothing was begun. */
 HORO_API int32_t horo_save_begin(horo_saver* saver, horo_session* session, const horo_save_options* options,
                                  const horo_checkpoint_tensor* tensors, size_t count);
 /* What this rank gives of tensor i: rows of its own, counted from 0 where it has intervals; a tensor without dimensions
@@ -69,9 +70,9 @@ HORO_API int32_t horo_save_part(horo_saver* saver, size_t i, uint64_t* first_row
 HORO_API int32_t horo_save_take(horo_saver* saver, size_t i, const void* data);
 /* Everything is taken: writing begins in the background. The tensors may change. */
 HORO_API int32_t horo_save_start(horo_saver* saver);
-/* Waits until no save is being written. 1: the last one was published, or there was none. 0: timeout_ms (-1: none) has
- * passed. HORO_INVALID_ARGUMENT: a save was begun, and is not started. HORO_INTERNAL: the last one failed, with the
- * reason. Blocks. */
+/* Waits until no save is being written. HORO_OK: the last one was published, or there was none. HORO_TIMEOUT:
+ * timeout_ms (-1: none) has passed. HORO_INVALID_ARGUMENT: a save was begun, and is not started. HORO_INTERNAL: the
+ * last one failed, with the reason. Blocks. */
 HORO_API int32_t horo_save_wait(horo_saver* saver, int32_t timeout_ms);
 
 typedef struct {

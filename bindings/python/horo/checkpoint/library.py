@@ -18,7 +18,8 @@ from horo._session_start import error_of
 
 REPLICATED, PER_RANK, SHARDED = 0, 1, 2  # horo_checkpoint_kind
 WAIT_MS = 100  # of one wait, after which Python handles signals
-WRITING, SKIPPED = 0, 1  # results of Saver.begin()
+WRITING, SKIPPED = 0, 2  # results of Saver.begin()
+_ENDED = 0  # a result of horo_save_wait; 1: the timeout has passed
 
 
 class TensorStruct(ctypes.Structure):
@@ -185,10 +186,10 @@ class Saver:
 
     def wait(self, timeout_ms=None):
         """Whether no save is being written any more. Raises HoroError if the last one has failed. None: blocks."""
-        while not (ended := _check(slow.horo_save_wait(self._pointer, WAIT_MS if timeout_ms is None else timeout_ms))):
+        while _check(slow.horo_save_wait(self._pointer, WAIT_MS if timeout_ms is None else timeout_ms)) != _ENDED:
             if timeout_ms is not None:
-                break
-        return bool(ended)
+                return False
+        return True
 
     def progress(self):
         """A SaveProgress."""
