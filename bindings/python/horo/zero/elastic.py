@@ -11,7 +11,6 @@ import functools
 from horo.zero.division import Division, kind_of
 from horo.zero.exchange import Changed, my_id
 from horo.zero.gather import pack, unpack
-from horo.zero.layout import hosts_of
 from horo.zero.loss import givers
 
 
@@ -37,7 +36,7 @@ class ElasticDivision(Division):
         present, layout, is_change, parts = self._gather_step(is_change, step is not None)
         if layout is None:  # before the first step of all ranks
             with contextlib.suppress(Changed):
-                self._deal(present.ids, present.local_ranks)
+                self._deal(present.ids, present.hosts)
             return False
         if step is not None and not is_change:
             if self.layout is None:
@@ -114,14 +113,14 @@ class ElasticDivision(Division):
             found = self._givers(layout, present)
             try:
                 moved = self._collected(present.ids, lambda piece: found[piece.place] == my_id())
-                self._deal(present.ids, present.local_ranks, params, kinds, moved)
+                self._deal(present.ids, present.hosts, params, kinds, moved)
                 return
             except Changed as change:
                 present = change.present
 
-    def _deal(self, ids, local_ranks, params=None, kinds=None, moved=()):
+    def _deal(self, ids, hosts, params=None, kinds=None, moved=()):
         self.adopt(
-            self._layout_of(ids, hosts_of(local_ranks), kinds or self.kinds),
+            self._layout_of(ids, hosts, kinds or self.kinds),
             params or self.params,
             moved,
             lambda: self.exchange.tensors([], "dealt", expected=ids),

@@ -5,6 +5,9 @@ contribution begins with the number of its member, so the numbers in a result ar
 needed.
 """
 
+import functools
+import hashlib
+import os
 import typing
 
 import torch
@@ -17,7 +20,7 @@ class Present(typing.NamedTuple):
     """The members that took part in a gather."""
 
     ids: tuple
-    local_ranks: tuple
+    hosts: tuple  # host_id() of each
 
 
 class Changed(Exception):
@@ -33,6 +36,17 @@ def my_id():
     return horo.members()[horo.rank()]
 
 
+@functools.lru_cache
+def host_id():
+    """Equal for ranks that share a kernel and a network, or HORO_HOST_ID. Local ranks do not tell: a rank that joins
+    may be far from the others of its host."""
+    given = os.environ.get("HORO_HOST_ID")
+    if not given:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            given = f"{file.read().strip()}/{os.stat('/proc/self/ns/net').st_ino}"
+    return int.from_bytes(hashlib.blake2b(given.encode(), digest_size=7).digest(), "big")
+
+
 class Exchange:
     """Collective over the members of a process set; blocks."""
 
@@ -44,7 +58,7 @@ class Exchange:
         """Gathers flat tensors, each of which may have another length on each member. Returns the Present, the headers
         by member, and for each tensor the parts by member. header: integers. Raises Changed if the numbers of the
         members are not those expected."""
-        head = torch.tensor([my_id(), horo.local_rank(), *header], dtype=torch.int64)
+        head = torch.tensor([my_id(), host_id(), *header], dtype=torch.int64)
         handle = hvd.grouped_allgather_async(
             [head, *tensors], name=f"{self.label}/{name}", process_set=self.process_set, with_rows=True
         )
@@ -54,7 +68,7 @@ class Exchange:
 
     def objects(self, value, expected=None):
         """Gathers objects. Returns the Present and the objects by member."""
-        rows = hvd.allgather_object([my_id(), horo.local_rank(), value], f"{self.label}/objects", self.process_set)
+        rows = hvd.allgather_object([my_id(), host_id(), value], f"{self.label}/objects", self.process_set)
         return self._checked(rows, expected), [row[2] for row in rows]
 
     @staticmethod

@@ -22,7 +22,7 @@ class Layout:
     """The parts of each member. A member is known by its place; `members` has its number in the job."""
 
     def __init__(self, members, hosts, params, is_whole=False):
-        """hosts: the number of the host of each member. params: (elements, kind) of each parameter; a kind is what the
+        """hosts: a number of the host of each member. params: (elements, kind) of each parameter; a kind is what the
         parameters of one gather have in common, such as the dtype. is_whole: no parameter is divided."""
         self.members, self.hosts, self.params = tuple(members), tuple(hosts), tuple(params)
         self.kinds = list(dict.fromkeys(kind for _, kind in params))
@@ -42,16 +42,6 @@ class Layout:
     def held(self, place):
         """The places whose parts a member with a buddy's share updates: its own, and those that it stands in for."""
         return [place, *(one for one, buddy in enumerate(self.buddies) if buddy == place)]
-
-
-def hosts_of(local_ranks):
-    """The number of each member's host, where the members of a host follow one another: each begins with the least
-    local rank that it has."""
-    hosts, last = [], None
-    for local in local_ranks:
-        hosts.append(0 if last is None else hosts[-1] + (local <= last))
-        last = local
-    return hosts
 
 
 def _buddies(hosts):
