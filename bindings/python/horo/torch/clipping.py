@@ -13,11 +13,11 @@ HIGH, LOW = 30, 32  # binary places of the words: the first holds 2^33 squares
 CHUNK = 1 << 20  # elements that are converted at a time
 
 
-def clip_grad_norm_(parameters, max_norm, norm_type=2.0, *, error_if_nonfinite=False):
-    """Scales the gradients so that their norm is at most max_norm, and returns the norm before, a tensor. As
+def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+    """Scales the gradients so that their norm is at most max_norm, and returns the norm before, a tensor of the host. As
     torch.nn.utils.clip_grad_norm_ for the norm of 2, but the bits do not depend on the number of ranks, or on whether
-    parameters are whole or DTensors that are sharded over one dimension of a mesh. Blocks where there are DTensors.
-    Raises ValueError for another norm_type."""
+    parameters are whole or DTensors with one shard of a mesh of one dimension. foreach has no effect. Blocks where
+    there are DTensors. Raises ValueError for another norm_type or another placement."""
     if float(norm_type) != 2.0:
         raise ValueError(
             f"horo.clip_grad_norm_: norm_type={norm_type!r}; expected 2.0; torch.nn.utils.clip_grad_norm_ has others"
