@@ -10,7 +10,7 @@ from horo._arguments import factor, flag, whole
 from horo._marks import CHECKPOINT, marked, marks
 from horo.checkpoint.content import Content, give, path_text
 from horo.checkpoint.due import Due
-from horo.checkpoint.library import SKIPPED, Saver, list_of
+from horo.checkpoint.library import SAVE_SKIPPED, Saver, list_of
 from horo.checkpoint.opening import gathered, opened
 from horo.errors import HoroError, PeerLost, ShutDown
 
@@ -178,7 +178,7 @@ class Keeper:
             rest = content.rest(state._place())
             tensors = [tensor for _, tensor in pairs]
             begun = self._saver.begin(border.session, path, rest, tensors, step=step, keep=self._keep, lock=True)
-            if begun == SKIPPED:
+            if begun == SAVE_SKIPPED:
                 if not self._skips:
                     say(border, f"no checkpoint of step {step}: the one before is still being written")
                 self._skips = True

@@ -18,8 +18,7 @@ from horo._session_start import error_of
 
 REPLICATED, PER_RANK, SHARDED = 0, 1, 2  # horo_checkpoint_kind
 WAIT_MS = 100  # of one wait, after which Python handles signals
-WRITING, SKIPPED = 0, 2  # results of Saver.begin()
-_ENDED = 0  # a result of horo_save_wait; 1: the timeout has passed
+SAVE_SKIPPED = 2  # a result of Saver.begin()
 
 
 class TensorStruct(ctypes.Structure):
@@ -163,8 +162,8 @@ class Saver:
         _check(quick.horo_saver_unlock(self._pointer))
 
     def begin(self, session, path, rest, tensors, step=0, seed=0, keep=0, lock=False):
-        """Begins a save. Collective over the world of the session; blocks. WRITING, or SKIPPED: that before is still
-        being written on some rank. Raises ValueError or HoroError, on all ranks alike, if it cannot be written."""
+        """Begins a save. Collective over the world of the session; blocks. SAVE_SKIPPED: that before is still being
+        written on some rank. Raises ValueError or HoroError, on all ranks alike, if it cannot be written."""
         options = SaveOptions(ctypes.sizeof(SaveOptions), encoded(path, "path"), rest, step, seed, keep, int(lock))
         rows, _kept = _structs(tensors)
         with _collective(session) as pointer:
@@ -186,7 +185,7 @@ class Saver:
 
     def wait(self, timeout_ms=None):
         """Whether no save is being written any more. Raises HoroError if the last one has failed. None: blocks."""
-        while _check(slow.horo_save_wait(self._pointer, WAIT_MS if timeout_ms is None else timeout_ms)) != _ENDED:
+        while _check(slow.horo_save_wait(self._pointer, WAIT_MS if timeout_ms is None else timeout_ms)) != _native.OK:
             if timeout_ms is not None:
                 return False
         return True
