@@ -44,7 +44,8 @@ def mesh(**axes):
     """Arranges the ranks in a grid: mesh(dp=-1, tp=2) has pairs of neighbours along tp, and along dp every second rank.
 
     The last axis is the fastest, so its neighbours share a host if its size divides the ranks of each host. -1, once:
-    the ranks that the other axes leave. All ranks make the same call. Blocks until all of them have made it. Raises Mismatch on all ranks if they differ."""
+    the ranks that the other axes leave. All ranks make the same call. Blocks until all of them have made it. Raises
+    Mismatch on all ranks if they differ."""
     session = _default.session()
     size, me = _default.size(), _default.rank()
     _compare(session, f"mesh({_text(axes)})")  # before a rank refuses anything: else the others would wait for it

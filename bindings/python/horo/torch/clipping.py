@@ -14,10 +14,10 @@ CHUNK = 1 << 20  # elements that are converted at a time
 
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
-    """Scales the gradients so that their norm is at most max_norm, and returns the norm before, a tensor of the host. As
-    torch.nn.utils.clip_grad_norm_ for the norm of 2, but the bits do not depend on the number of ranks, or on whether
-    parameters are whole or DTensors with one shard of a mesh of one dimension. foreach has no effect. Blocks where
-    there are DTensors. Raises ValueError for another norm_type or another placement."""
+    """Scales the gradients so that their norm is at most max_norm, and returns the norm before, a tensor of the host.
+    As torch.nn.utils.clip_grad_norm_ for the norm of 2, but the bits do not depend on the number of ranks, or on
+    whether parameters are whole or DTensors with one shard of a mesh of one dimension. foreach has no effect. Blocks
+    where there are DTensors. Raises ValueError for another norm_type or another placement."""
     if float(norm_type) != 2.0:
         raise ValueError(
             f"horo.clip_grad_norm_: norm_type={norm_type!r}; expected 2.0; torch.nn.utils.clip_grad_norm_ has others"
@@ -36,7 +36,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     for one in (*whole, *(part for parts in groups.values() for part in parts)):
         one.detach().mul_(factor)
     is_double = any(one.dtype in (torch.float64, torch.complex128) for one in gradients)
-    return torch.tensor(norm, dtype=torch.float64 if is_double else torch.float32)
+    return torch.tensor(norm, dtype=torch.float64 if is_double else torch.float32, device="cpu")
 
 
 def _group_of(gradient):
@@ -60,7 +60,7 @@ def _norm(whole, groups):
     exponent = max(math.frexp(most)[1], -1000)
     total = _squares(whole, exponent)
     for group, parts in groups.items():
-        words = torch.tensor(_squares(parts, exponent), dtype=torch.int64)
+        words = torch.tensor(_squares(parts, exponent), dtype=torch.int64, device="cpu")
         torch.distributed.all_reduce(words, group=group)
         total = [one + other for one, other in zip(total, words.tolist())]
     return math.ldexp(math.sqrt(((total[0] << LOW) + total[1]) / (1 << (HIGH + LOW))), exponent)
@@ -75,7 +75,7 @@ def _greatest(tensors):
 def _agreed(value, group, most):
     """The greatest value of the members and `most`; nan if there is one."""
     is_nan = math.isnan(value) or math.isnan(most)
-    both = torch.tensor([0.0 if is_nan else max(value, most), is_nan], dtype=torch.float64)
+    both = torch.tensor([0.0 if is_nan else max(value, most), is_nan], dtype=torch.float64, device="cpu")
     torch.distributed.all_reduce(both, torch.distributed.ReduceOp.MAX, group=group)
     found, is_nan = both.tolist()
     return math.nan if is_nan else found

@@ -58,7 +58,7 @@ class Exchange:
         """Gathers flat tensors, each of which may have another length on each member. Returns the Present, the headers
         by member, and for each tensor the parts by member. header: integers. Raises Changed if the numbers of the
         members are not those expected."""
-        head = torch.tensor([my_id(), host_id(), *header], dtype=torch.int64)
+        head = torch.tensor([my_id(), host_id(), *header], dtype=torch.int64, device="cpu")
         handle = hvd.grouped_allgather_async(
             [head, *tensors], name=f"{self.label}/{name}", process_set=self.process_set, with_rows=True
         )
