@@ -1,5 +1,6 @@
 """Ranks whose script imports torch are forked from a process that has imported it: fork_server.py."""
 
+import os
 import pathlib
 import sys
 
@@ -14,8 +15,9 @@ import ranks  # noqa: E402
 ranks.start = fork_server.Starter(ranks.start_process)
 
 # Files whose tests take long: workers begin with them, so that none is left over with one at the end.
-LONG = ("test_soak", "test_survive", "test_elastic", "test_run_", "test_suite", "test_trainers", "test_launchers")
-LONG += ("test_building", "test_horovod_scripts", "test_train_step", "test_ends", "test_devices", "test_gpu_check")
+LONG = ("test_errors", "test_soak", "test_survive", "test_elastic", "test_run_", "test_suite", "test_trainers")
+LONG += ("test_launchers", "test_building", "test_horovod_scripts", "test_train_step", "test_ends", "test_devices")
+LONG += ("test_torch", "test_zero", "test_checkpoint", "test_bench")
 
 
 @pytest.fixture
@@ -27,5 +29,13 @@ def fake_cuda():
     return library
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "long: runs if LARGE_TESTS is set, as by tools/test long")
+
+
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.path.name.startswith(LONG))
+    if not os.environ.get("LARGE_TESTS"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="long: LARGE_TESTS=1"))

@@ -23,7 +23,13 @@ def fake_nccl(fake):
 
 # A sample of tools/gpu_proof suite: the programs whose ways differ most between devices and the host.
 BY_HOST = [("collectives_torch", 3), ("state", 3), ("layouts", 3)]
-BY_NCCL = [("optimizer", 2), ("values", 3), ("sync_batch_norm", 3), ("optimizer_more", 3), ("sets", 4)]
+BY_NCCL = [
+    ("optimizer", 2),
+    pytest.param("values", 3, marks=pytest.mark.long),
+    ("sync_batch_norm", 3),
+    ("optimizer_more", 3),
+    ("sets", 4),
+]
 
 
 @pytest.mark.parametrize(("program", "size"), BY_HOST)
@@ -48,6 +54,7 @@ def test_works_of_torch_distributed_have_the_values_without_a_wait_of_the_host(r
     run_program("on_devices_distributed", 3, env=fake_nccl)
 
 
+@pytest.mark.long
 def test_the_audit_compares_tensors_on_a_device_and_no_step_waits(run_program, fake):
     run_program("audit_devices", 2, env=fake)
 

@@ -1,5 +1,7 @@
 """horo.elastic.Sampler: each sample once per pass, whatever ranks die, join, stop or are prefetched for."""
 
+import os
+
 import pytest
 import torch
 from elastic_ranks import Job
@@ -133,13 +135,15 @@ def test_thousands_of_kills_and_joins_with_prefetching_loaders():
     assert events > 3000
 
 
-def test_300_kills_and_joins_with_workers_that_prefetch():
+def test_many_kills_and_joins_with_workers_that_prefetch():
+    wanted = 300 if os.environ.get("LARGE_TESTS") else 60
+
     def loader_of(sampler):
         options = {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": sampler.seed % 2 == 0}
         return DataLoader(Numbers(sampler.length), batch_sampler=sampler, collate_fn=list, **options)
 
     events, seed = 0, 0
-    while events < 300:
+    while events < wanted:
         job = Job((223, 3), 3, 4, seed, loader_of)
         job.run(chance=0.5, most=4)
         check_passes(job)

@@ -40,6 +40,7 @@ LAUNCHERS = {
     "torchrun": lambda n, python=sys.executable: [executable("torchrun"), f"--nproc-per-node={n}", *NO_PYTHON, python],
     "mpirun": lambda n, python=sys.executable: [executable("mpirun"), "--oversubscribe", "-n", str(n), python],
 }
+LONG_BUT_ONE = [pytest.param(name, marks=() if name == "horo run" else pytest.mark.long) for name in LAUNCHERS]
 NO_PYTHON = ["--no-python"]  # of its own
 
 
@@ -110,12 +111,12 @@ def digest():
     return digest
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "mpirun"])
+@pytest.mark.parametrize("launcher", [pytest.param("torchrun", marks=pytest.mark.long), "mpirun"])
 def test_training_ends_with_the_same_bits_under_every_launcher(launcher, digest):
     assert digest(launcher) == digest("horo run")
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("launcher", LONG_BUT_ONE)
 def test_processes_that_a_rank_starts_are_no_ranks(launcher):
     command = [*LAUNCHERS[launcher](2), str(ROOT / "tests/python/programs/children.py"), executable("horo")]
     (text,) = outputs([(command, {})])

@@ -9,14 +9,14 @@ from soaks import mistakes
 
 
 def test_bits_do_not_depend_on_the_schedule(root):
-    command = [*ranks.start.tool(), root / "tools/soak", "bits", "--json", "--schedules", "14", "--ranks", "2,3,4"]
+    command = [*ranks.start.tool(), root / "tools/soak", "bits", "--json", "--schedules", "7", "--ranks", "2,3,4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads(done.stdout)
     hashes = {(row["order"], row["ranks"]): len(row["sha256"]) for row in summary["rows"]}
     assert {hashes["canonical", size] for size in (2, 3, 4)} == {1}
     assert max(hashes["fast", size] for size in (3, 4)) >= 2
-    assert summary["compositions"] >= 20
+    assert summary["compositions"] >= 10
 
 
 def test_mistakes_end_on_all_ranks_and_name_the_culprit(root):

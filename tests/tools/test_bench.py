@@ -98,6 +98,7 @@ def test_bench_checks_every_collective_in_place_and_apart(tmp_path):
         assert {row[6] for row in rows} == ({"0", "1"} if collective in ("broadcast", "reduce") else {"0"})
 
 
+@pytest.mark.long
 def test_bench_elastic_measures_each_kill_and_the_cost_without_faults(tmp_path):
     file = tmp_path / "elastic.json"
     job = ["--ranks", "2", "--bytes", "64K", "--compute-ms", "1"]

@@ -79,6 +79,7 @@ def test_the_packages_that_can_be_missing_are_those_that_docs_install_names():
     assert asked - {"libgtest-dev", "libgmock-dev"} <= named and len(asked) > 10
 
 
+@pytest.mark.long
 @pytest.mark.skipif(NINJA is None or shutil.which("ccache") is None, reason="no ninja or no ccache")
 def test_the_build_of_the_wheel_finds_the_objects_of_a_preset_in_the_compiler_cache(tmp_path):
     (tmp_path / "ccache.conf").write_text("")

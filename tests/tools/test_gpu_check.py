@@ -23,6 +23,7 @@ def check(tmp_path, fake_cuda):
     return run
 
 
+@pytest.mark.long
 def test_its_parts_are_right_on_the_fake(check):
     done, rows = check("--only", "kernels,bits of two,training,elastic")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,6 +4,7 @@ For one rank: some lines depend on timing, so that several ranks would be interr
 """
 
 import contextlib
+import os
 import sys
 
 import claims
@@ -72,7 +73,8 @@ def an_interrupt_at_any_line_costs_no_more_than_its_step():
     for options in ({}, {"gradient_as_bucket_view": True}):
         places = interrupted_steps(None, True, **options)
         assert len(places) > 100, len(places)
-        for i, place in enumerate(sorted(places)):
+        some = sorted(places)[:: 1 if os.environ.get("LARGE_TESTS") else 4]
+        for i, place in enumerate(some):
             interrupted_steps(place, i % 2 == 0, **options)
 
 

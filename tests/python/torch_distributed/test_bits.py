@@ -25,6 +25,7 @@ def expect_bits_of_ddp(found):
     assert len({value for key, value in found.items() if key.startswith("ddp")}) == 1, found
 
 
+@pytest.mark.long
 def test_ddp_has_the_bits_of_the_optimizer_on_four_ranks(launch):
     found = digests(launch, 4)
     expect_bits_of_ddp(found)

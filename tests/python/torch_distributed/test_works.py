@@ -3,6 +3,6 @@
 import pytest
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_works_and_futures(launch, size):
     launch("works", size, env={"HORO_DEADLOCK_MS": "1500"})
