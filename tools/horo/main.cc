@@ -136,6 +136,9 @@ void add_run(CLI::App& app, RunOptions& options) {
   run->add_flag("--replace-gloo", options.replace_gloo,
                 "torch.distributed: a process group that the program asks for as \"gloo\" is made by horo");
   run->add_flag("-v,--verbose", options.verbose, "print the process and the cores of each rank, and when it ends");
+  run->add_option("--progress", options.progress_s,
+                  "print a line each so many seconds: the step, steps and samples per second, the newest checkpoint")
+      ->check(positive());
   run->add_flag("--summary,!--no-summary", options.summary,
                 "print at the end where the time of the steps went (default: on a terminal; docs/scaling.md)");
   run->add_flag("--dry-run", options.dry_run, "print the commands and start nothing");

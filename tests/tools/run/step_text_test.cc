@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tools/horo/run/progress_text.h"
 #include "tools/horo/run/step_figures.h"
 
 namespace horo::tools {
@@ -54,6 +55,23 @@ class Figures : public testing::Test {
   TimePoint now_ = TimePoint(std::chrono::hours(1));
   StepFiguresOfRanks figures_{&table_};
 };
+
+TEST_F(Figures, ProgressIsALine) {
+  for (int id = 0; id < kRanks; ++id) figures_.started(id, id);
+  JobStatus before = status();
+  before.size = kRanks;
+  EXPECT_EQ(progress_text(before), "no step has ended yet, 3 ranks");
+  end_steps(1'200);
+  JobStatus now = status();
+  now.size = kRanks;
+  EXPECT_EQ(progress_text(now), "step 1,200: 50.0 steps/s, 600 samples/s, 3 ranks");
+  now.min_ranks = 2;
+  now.members[2].rank.reset();
+  now.checkpoint = 1'150;
+  EXPECT_EQ(progress_text(now), "step 1,200: 50.0 steps/s, 400 samples/s, 2 ranks, checkpoint of step 1,150");
+  for (MemberStatus& member : now.members) member.steps->age_s = 12;
+  EXPECT_EQ(progress_text(now), "step 1,200: no step for 12 s, 2 ranks, checkpoint of step 1,150");
+}
 
 // On the host of rank 0 the steps of ranks of other hosts are there, too.
 TEST(FiguresOfOtherHosts, TheSummaryHasAllRanksAndTheVerdict) {

@@ -114,6 +114,7 @@ std::vector<std::string> words_of(const RunOptions& options) {
   if (!options.output_dir.empty()) {
     add_option("--output-dir", std::filesystem::absolute(options.output_dir).string(), words);
   }
+  if (options.progress_s > 0) add_option("--progress", std::optional(options.progress_s), words);
   if (options.verbose) words.emplace_back("--verbose");
   words.emplace_back("--");
   words.insert(words.end(), options.command.begin(), options.command.end());
@@ -126,6 +127,7 @@ RunOptions part_of(const RunOptions& options, const std::vector<HostSlots>& host
   part.hosts.clear();
   part.host_file.clear();
   part.is_part = true;
+  if (host > 0) part.progress_s = 0;  // the first host has the steps of all
   part.ranks.reset();
   if (hosts.size() == 1) {
     part.ranks = hosts.front().slots;

@@ -41,6 +41,7 @@ struct Launch {
   bool passes_input = false;  // this process's stdin is that of each rank (job_input.h); else theirs is empty
   bool prefixed = true;       // lines begin with "[rank] "
   bool verbose = false;
+  double progress_s = 0;    // prints a line on the steps of the ranks each so many seconds; 0: none
   bool summarizes = false;  // prints at the end where the steps of the ranks went
 
   int ranks() const { return ranks_by_host[host]; }  // on this host

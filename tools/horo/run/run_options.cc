@@ -359,6 +359,7 @@ Launch launch_of(const RunOptions& options) {
   launch.is_part = options.is_part;
   launch.passes_input = !options.is_part;
   launch.verbose = options.verbose;
+  launch.progress_s = options.progress_s;
   launch.summarizes = options.summary.value_or(::isatty(2) == 1 && !options.is_part);
   return launch;
 }

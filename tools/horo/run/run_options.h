@@ -30,6 +30,7 @@ struct RunOptions {
   std::string rendezvous;
   std::string bind_to = "auto";
   bool replace_gloo = false, verbose = false, dry_run = false;
+  double progress_s = 0;        // a line on the steps each so many seconds; 0: none
   std::optional<bool> summary;  // none: if stderr is a terminal
   std::vector<std::string> command;
 };

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 
 #include "elastic/texts.h"
+#include "tools/horo/machine/facts.h"
 #include "tools/horo/run/lines.h"
 #include "tools/horo/run/text_table.h"
 
@@ -25,25 +25,12 @@ constexpr std::array<const char*, kBars> kWords{"input",      "forward", "backwa
                                                 "checkpoint", "between", "skew",      "agreement",      "transfer",
                                                 "copies",     "commit",  "hand-over", "membership"};
 
-std::string fixed(double value, int digits) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
-}
-
 std::string milliseconds(std::int64_t ns) {
   return fixed(static_cast<double>(ns) / 1e6, ns < 10'000'000 ? 2 : 1);
 }
 
 std::string percent(double share) {
   return fixed(100 * share, 0) + " %";
-}
-
-// "12,345".
-std::string grouped(double value) {
-  std::string digits = fixed(std::max(value, 0.0), 0);
-  for (std::size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, ",");
-  return digits;
 }
 
 bool is_known(const StepFigures& steps, std::size_t bar) {

@@ -79,6 +79,7 @@ RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, in
       notice_(loop_, [this] { on_notice_over(); }),
       timeout_(loop_, [this] { on_timeout(); }),
       answers_due_(loop_, [this] { answer_status(); }),
+      progress_(loop_, [this] { tell_progress(); }),
       elastic_(launch.min_ranks > 0 ? make_elastic() : nullptr),
       respawns_(make_respawns()),
       joiners_due_(loop_, [this] { check_end(); }),
@@ -115,6 +116,7 @@ int RankSupervisor::run() {
     if (errors_->is_empty()) return *code_;
   }
   if (launch_.timeout_s > 0) timeout_.set(launch_.timeout_s);
+  if (launch_.progress_s > 0) progress_.set(launch_.progress_s);
   ::ev_run(loop_, 0);
   return code_.value_or(0);
 }

@@ -128,6 +128,7 @@ class RankSupervisor {
   void on_asked(StatusQuestion question);
   void answer_status();
   void answer_why();
+  void tell_progress();
   JobStatus job_status() const;
   void add_other_members(JobStatus& status) const;
   std::string running_text(bool with_left = true) const;
@@ -143,7 +144,7 @@ class RankSupervisor {
   std::unique_ptr<JobInput> input_;  // null: the stdin of the ranks is empty
   IoWatch lifeline_;
   PatientTimer grace_, notice_;
-  Timer timeout_, answers_due_;
+  Timer timeout_, answers_due_, progress_;
   std::list<SignalWatch> signals_;
   std::unique_ptr<ElasticJob> elastic_;  // null unless the job is elastic
   std::unique_ptr<Respawns> respawns_;   // null unless ranks may be started later

@@ -60,6 +60,7 @@ void RankSupervisor::conclude() {
   grace_.stop();
   notice_.stop();
   timeout_.stop();
+  progress_.stop();
   std::vector<RankEnd> ends;
   for (auto& [id, rank] : ranks_) {
     rank.end.output = rank.output.tail();

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "horo/base/log.h"
+#include "tools/horo/run/progress_text.h"
 #include "tools/horo/run/status_folder.h"
 #include "tools/horo/run/supervisor.h"
 
@@ -67,6 +68,12 @@ void RankSupervisor::answer_why() {
   }
   const std::optional<JobWaits> found = why_.answer(job_status(), slots);
   if (found) status_->answer(StatusQuestion::kWhy, to_json(*found));
+}
+
+// The line is none of the story: `horo status` has figures of its own.
+void RankSupervisor::tell_progress() {
+  progress_.set(launch_.progress_s);
+  errors_->write(launch_.title + ": " + progress_text(job_status()) + "\n");
 }
 
 // The decision tells the states of all members. Their processes are known on their own hosts, and a process that has

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tools/horo/machine/facts.h"
+
 namespace horo::tools {
 
 std::string table_of(const Rows& rows, const std::string& indent, const std::vector<bool>& is_word) {
@@ -20,6 +22,12 @@ std::string table_of(const Rows& rows, const std::string& indent, const std::vec
     text += line + "\n";
   }
   return text;
+}
+
+std::string grouped(double value) {
+  std::string digits = fixed(std::max(value, 0.0), 0);
+  for (std::size_t at = digits.size(); at > 3; at -= 3) digits.insert(at - 3, ",");
+  return digits;
 }
 
 }  // namespace horo::tools

@@ -12,4 +12,7 @@ using Rows = std::vector<std::vector<std::string>>;
 // column is not filled. Each line ends with a newline.
 std::string table_of(const Rows& rows, const std::string& indent, const std::vector<bool>& is_word);
 
+// "12,345": without decimals; 0 for what is below.
+std::string grouped(double value);
+
 }  // namespace horo::tools

@@ -1,11 +1,12 @@
 // The offset between two clocks, from what happened in a known order: every rank is ready for a collective before any
 // rank learns that it is released. Each collective bounds the offset from both sides; all of them together leave a
-// narrow interval, whatever the ways of the messages were.
+// narrow interval, whatever the ways of the messages were. Clocks whose speeds differ have an offset that is a line.
 #pragma once
 
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <vector>
 
 namespace horo::tools {
 
@@ -23,24 +24,35 @@ struct CollectiveTimes {
 class ClockOffset {
  public:
   // A collective, by both clocks.
-  void add(const CollectiveTimes& first, const CollectiveTimes& other) {
-    least_ = std::max(least_, other.last_ready - first.first_released);
-    most_ = std::min(most_, other.first_released - first.last_ready);
-  }
+  void add(const CollectiveTimes& first, const CollectiveTimes& other);
 
+  // Of the other clock, to the first one.
   struct Found {
-    double offset = 0;  // of the other clock, to the first one
-    double bound = 0;   // the true one differs by at most this
+    double offset = 0;  // when the other clock shows `at`
+    double at = 0;
+    double drift = 0;  // of the offset, for each microsecond; 0: one offset fits all collectives
+    double bound = 0;  // the true offset differs by at most this, at any time of the run
+
+    double offset_at(double time) const { return offset + drift * (time - at); }
   };
-  // Nothing: there was no collective, or none offset fits all of them, as of clocks whose speeds differ.
-  std::optional<Found> found() const {
-    if (!(least_ <= most_) || most_ - least_ == std::numeric_limits<double>::infinity()) return std::nullopt;
-    return Found{(least_ + most_) / 2, (most_ - least_) / 2};
-  }
+  // Nothing: there was no collective, or no line of less than kMostDrift fits all of them, as after a clock was set.
+  std::optional<Found> found() const;
 
  private:
-  double least_ = -std::numeric_limits<double>::infinity();
-  double most_ = std::numeric_limits<double>::infinity();
+  static constexpr double kMostDrift = 1e-3;
+
+  struct Bounds {
+    double time, least, most;  // time: on the other clock
+  };
+  struct Range {
+    double least, most;
+    double width() const { return most - least; }
+  };
+
+  Range range(double drift, double at) const;
+  Range range_of_lines(double at) const;
+
+  std::vector<Bounds> bounds_;
 };
 
 }  // namespace horo::tools

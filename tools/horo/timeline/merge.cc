@@ -28,8 +28,8 @@ struct RankFile {
   std::string clock;  // equal for files of one clock
   int rank = -1, size = 0;
   double unix_minus_monotonic = 0;
-  double shift = 0;                   // to the clock of the first file
-  std::optional<double> bound = 0.0;  // of the error of the shift; nothing: not known
+  ClockOffset::Found offset;          // of its clock to that of the first file
+  std::optional<double> bound = 0.0;  // of the error of the offset; nothing: not known
   std::vector<Json> events;
   std::map<JobId, std::size_t> jobs;  // index of their event
 };
@@ -124,10 +124,12 @@ void add_moments(const RankFile& file, MomentsOf& moments) {
   }
 }
 
-void shift(Json& event, double by) {
-  if (event.contains("ts")) event["ts"] = event["ts"].get<double>() + by;
+// To the clock of the first file.
+void shift(Json& event, const ClockOffset::Found& offset) {
+  const auto move = [&](Json& time) { time = time.get<double>() - offset.offset_at(time.get<double>()); };
+  if (event.contains("ts")) move(event["ts"]);
   if (!job_of(event)) return;
-  for (const char* time : {"ready", "released"}) event["args"][time] = event["args"][time].get<double>() + by;
+  for (const char* time : {"ready", "released"}) move(event["args"][time]);
 }
 
 // Equal names of hosts are no evidence of one clock.
@@ -143,9 +145,9 @@ void align(std::vector<RankFile>& files) {
       if (first != moments[own].end()) offset.add(first->second, other);
     }
     const auto found = offset.found();
-    file.shift = found ? -found->offset : median_shift(files.front(), file);
+    file.offset = found.value_or(ClockOffset::Found{-median_shift(files.front(), file)});
     file.bound = found ? std::optional(found->bound) : std::nullopt;
-    for (Json& event : file.events) shift(event, file.shift);
+    for (Json& event : file.events) shift(event, file.offset);
   }
 }
 
@@ -226,12 +228,16 @@ void show_clocks(const std::vector<RankFile>& files, std::ostream& out) {
   for (const RankFile& file : files) {
     if (file.clock == files.front().clock || ranks[file.clock].front() != file.rank) continue;
     out << "  clock of " << ranks_text(ranks[file.clock]) << " (host " << printable(file.host) << "): " << std::fixed
-        << std::setprecision(6) << std::abs(file.shift) / 1e6 << " s " << (file.shift > 0 ? "behind" : "ahead of")
-        << " that of rank " << files.front().rank;
+        << std::setprecision(6) << std::abs(file.offset.offset) / 1e6 << " s "
+        << (file.offset.offset < 0 ? "behind" : "ahead of") << " that of rank " << files.front().rank;
+    if (file.offset.drift != 0) {
+      out << std::setprecision(1) << ", and " << (file.offset.drift < 0 ? "loses " : "gains ")
+          << std::abs(file.offset.drift) * 1e6 << " us a second";
+    }
     if (file.bound) {
       out << ", +- " << std::setprecision(3) << *file.bound / 1e3 << " ms\n";
     } else {
-      out << ", by the ends of collectives: no one difference fits all of them\n";
+      out << ", by the ends of collectives: no line fits all of them\n";
     }
   }
 }
@@ -258,7 +264,8 @@ void show_json(const std::vector<RankFile>& files, const std::vector<Summary>& a
                      {"wait_us", mean(all[i].wait, all[i].steps)},
                      {"last", all[i].late.size()},
                      {"late_us", median(all[i].late)},
-                     {"clock_shift_us", files[i].shift},
+                     {"clock_shift_us", -files[i].offset.offset},
+                     {"clock_drift", files[i].offset.drift},
                      {"clock_bound_us", files[i].bound ? Json(*files[i].bound) : Json(nullptr)}});
   }
   out << ranks.dump(2) << "\n";
