@@ -34,7 +34,7 @@ class Marks:
         self._session = None
         self._is_on = False  # the accounting of the session
         self._kinds = 0  # that are marked in this process, by 1 << kind
-        self._batch = None  # (samples, elements) of the last input, which no backward has used yet
+        self._batches = {}  # (samples, elements) of the last one of each iterator, which no backward has used yet
         self._samples = self._work = NOT_KNOWN
         self.thread = None  # the training thread
 
@@ -70,18 +70,23 @@ class Marks:
         if self._session is not None and not self._session.closed:
             quick.horo_add_marks(self._session.pointer, self._address, count)
 
-    def has_batch(self, samples, elements):
-        """The last input was a batch of so many samples; it counts when a backward follows."""
+    def has_batch(self, iterator, samples, elements):
+        """The last input of this iterator was a batch of so many samples; it counts when a backward follows."""
         if self.thread == get_ident():
-            self._batch = samples, elements
+            self._batches[id(iterator)] = samples, elements
+
+    def has_no_batch(self, iterator):
+        """It has ended, as that of a validation: what it gave last was for no backward."""
+        if self.thread == get_ident():
+            self._batches.pop(id(iterator), None)
 
     def uses_batch(self):
-        """An outermost backward begins."""
-        if self._batch is not None and self.thread == get_ident():
-            samples, elements = self._batch
-            self._batch = None
-            self._samples = max(self._samples, 0) + samples
-            self._work = max(self._work, 0) + elements
+        """An outermost backward begins. A step may have batches of several loaders."""
+        if self._batches and self.thread == get_ident():
+            for samples, elements in self._batches.values():
+                self._samples = max(self._samples, 0) + samples
+                self._work = max(self._work, 0) + elements
+            self._batches.clear()
 
     def end_step(self, session, stream=0, flags=0):
         """The calling thread ends a step."""
@@ -92,7 +97,7 @@ class Marks:
             return
         if self.thread != get_ident():
             self.thread, self._count = get_ident(), 0
-            self._batch, self._samples, self._work = None, NOT_KNOWN, NOT_KNOWN
+            self._batches, self._samples, self._work = {}, NOT_KNOWN, NOT_KNOWN
         ended = self._ended
         ended.flags, ended.stream, ended.kinds, ended.mark_count = flags, stream, self._kinds, self._count
         ended.samples, ended.work = self._samples, self._work
@@ -135,8 +140,8 @@ def first_tensor(batch):
     return None
 
 
-def note_batch(batch):
-    """The training thread has got this batch from a loader."""
+def note_batch(iterator, batch):
+    """The training thread has got this batch from an iterator of a loader."""
     if marks.thread != get_ident():
         return
     tensor = first_tensor(batch)
@@ -145,7 +150,7 @@ def note_batch(batch):
     elements = 1
     for length in tensor.shape:
         elements *= int(length)
-    marks.has_batch(int(tensor.shape[0]) if len(tensor.shape) else 1, elements)
+    marks.has_batch(iterator, int(tensor.shape[0]) if len(tensor.shape) else 1, elements)
 
 
 class _Input:
@@ -161,9 +166,12 @@ class _Input:
         marks.begin(INPUT)
         try:
             batch = next(self._iterator)
+        except StopIteration:
+            marks.has_no_batch(self)
+            raise
         finally:
             marks.end(INPUT)
-        note_batch(batch)
+        note_batch(self, batch)
         return batch
 
 

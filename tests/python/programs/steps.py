@@ -189,6 +189,20 @@ def check_collections_and_other_threads():
     assert step["gc"] > 1e6 and step["bars"]["input"] == 0 and step["samples"] is None, step
 
 
+def check_batches_of_two_loaders_count_and_those_of_a_validation_do_not():
+    model = torch.nn.Linear(16, 4)
+    optimizer = horo.DistributedOptimizer(SGD(model.parameters(), lr=0.1))
+    labelled, unlabelled = (torch.utils.data.DataLoader(Batches(), batch_size=size) for size in (8, 24))
+    validation = horo.input([torch.ones(100, 16)] * 2)
+    for _, (x, y) in zip(range(3), zip(labelled, unlabelled)):
+        for batch in validation:
+            model(batch)
+        optimizer.zero_grad()
+        (model(x).square().mean() + model(y).square().mean()).backward()
+        optimizer.step()
+        assert horo.last_step()["samples"] == 32, horo.last_step()
+
+
 def check_several_optimizers_and_cross_barrier():
     """A round of two optimizers is one step; with cross_barrier a step ends with the last update."""
     models = [torch.nn.Linear(16, 4) for _ in range(2)]
@@ -224,6 +238,7 @@ horo.init()
 torch.manual_seed(1)
 assert horo.last_step() is None and horo.last_steps() == []
 check_collections_and_other_threads()
+check_batches_of_two_loaders_count_and_those_of_a_validation_do_not()
 check_several_optimizers_and_cross_barrier()
 check_a_late_rank_is_named()
 check_what_horo_adds_is_small()

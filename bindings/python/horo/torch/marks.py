@@ -92,10 +92,13 @@ def _mark_loaders(loaders):
         marks.begin(INPUT)
         try:
             batch = advance(self)
+        except StopIteration:
+            marks.has_no_batch(self)
+            raise
         finally:
             marks.end(INPUT)
         marks.makes(INPUT)  # a script without loaders has an input that is not known
-        note_batch(batch)
+        note_batch(self, batch)
         return batch
 
     iterator.__next__ = advanced
