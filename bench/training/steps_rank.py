@@ -1,4 +1,5 @@
-"""A rank of bench/steps: WIDTH LAYERS BATCH. Trains for as many steps as each line of its input says."""
+"""A rank of bench/steps: WIDTH LAYERS BATCH. A line of its input is a turn: the value of HORO_ACCOUNTING, the steps
+before the measurement, and those of it."""
 
 import json
 import sys
@@ -26,12 +27,9 @@ def marks_alone():
 
 
 def work(width, layers, batch):
-    """A rank: trains for as many steps as each line of its input says."""
     torch.set_num_threads(1)
-    horo.init()
     torch.manual_seed(1)
     model = torch.nn.Sequential(*[torch.nn.Linear(width, width) for _ in range(layers)])
-    optimizer = horo.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1e-3))
     data = torch.utils.data.TensorDataset(torch.randn(64, batch, width))
     loader = torch.utils.data.DataLoader(data, batch_size=None)
 
@@ -40,22 +38,29 @@ def work(width, layers, batch):
             yield from loader
 
     source = batches()
-    for line in sys.stdin:
-        steps = int(line)
-        horo.barrier()
-        sent = horo.counters()["control"]["messages"]
-        cpu, begin = time.process_time_ns(), time.monotonic_ns()
+
+    def train(optimizer, steps):
         for _ in range(steps):
             (x,) = next(source)
             optimizer.zero_grad()
             model(x).square().mean().backward()
             optimizer.step()
+        horo.barrier()
+
+    for line in sys.stdin:
+        setting, warm_up, steps = line.split()
+        steps = int(steps)
+        horo.init(settings={"HORO_ACCOUNTING": setting})
+        optimizer = horo.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1e-3))
+        train(optimizer, int(warm_up))
+        sent = horo.counters()["control"]["messages"]
+        cpu, begin = time.process_time_ns(), time.monotonic_ns()
+        train(optimizer, steps)
         found = {"wall_ns": (time.monotonic_ns() - begin) / steps, "cpu_ns": (time.process_time_ns() - cpu) / steps}
         found["messages"] = (horo.counters()["control"]["messages"] - sent) / steps
-        horo.barrier()
         found["alone_ns"] = marks_alone()
+        horo.shutdown()
         print(json.dumps(found), flush=True)
-    horo.shutdown()
 
 
 work(*map(int, sys.argv[1:]))

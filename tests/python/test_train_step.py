@@ -63,3 +63,19 @@ def test_different_ranks_and_models_that_learn_nothing_or_something_else_are_fou
         (found,) = figures.check(result)
         assert found.startswith("horo: ") and said in found
     assert list(figures.check({"compared_steps": 4, "contestants": {"ddp": right, "horo": right}})) == []
+
+
+def test_the_steps_of_divided_optimizers_are_timed_and_have_the_bits_of_plain_horo(root, tmp_path):
+    what = ["--ranks", "2", "--model", "tensors1000", "--tensors", "40", "--contestants", "plain,stage1,zro-horo"]
+    short = ["--rounds", "2", "--turn-ms", "5", "--wait", "0", "--json", tmp_path / "result.json"]
+    done = subprocess.run(
+        [*ranks.start.tool(), root / "bench/zero", *what, *short], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = json.loads((tmp_path / "result.json").read_text())
+    (result,) = written["results"]
+    field = result["contestants"]
+    assert written["wrong"] == [] and list(field) == ["plain", "stage1", "zro-horo"]
+    assert field["stage1"]["sha256"] == field["plain"]["sha256"]
+    assert field["stage1"]["held"] < 0.8 * field["plain"]["held"]
+    assert all(len(one["seconds"]) == 2 for one in field.values()) and "stage1 / plain" in done.stdout
