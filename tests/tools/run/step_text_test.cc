@@ -150,6 +150,7 @@ TEST_F(Figures, AStatusHasTheStepsOfEachRankAndWhichOneIsLate) {
   const std::string json = to_json(status);
   EXPECT_EQ(to_json(status_from_json(json)), json);
   EXPECT_EQ(steps_text(status_from_json(json)), steps_text(status));
+  EXPECT_THAT(steps_text(status, {.width = 40}), HasSubstr("\n  f forward  b backward  . skew\n  t transfer\n"));
 }
 
 TEST_F(Figures, ARankThatWasStoppedIsKnownAsThat) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "elastic/texts.h"
 #include "tools/horo/machine/facts.h"
@@ -86,11 +87,15 @@ std::string when_of(const Straggler& one) {
   }
 }
 
-std::string legend_of(const std::vector<std::size_t>& columns) {
-  std::string text;
-  for (const std::size_t bar : columns)
-    text += (text.empty() ? "" : "  ") + std::string(1, kLetterOf[bar]) + " " + kWords[bar];
-  return text;
+// In lines of this width, if it is not 0; a letter and its word stay together.
+std::string legend_of(const std::vector<std::size_t>& columns, std::size_t width) {
+  std::string text, line;
+  for (const std::size_t bar : columns) {
+    const std::string item = "  " + std::string(1, kLetterOf[bar]) + " " + kWords[bar];
+    if (width > 0 && !line.empty() && line.size() + item.size() > width) text += std::exchange(line, "") + "\n";
+    line += item;
+  }
+  return text + line + "\n";
 }
 
 // What a rank does itself, but for computing; waits for others; other waits.
@@ -195,7 +200,7 @@ std::string straggler_text(const Straggler& straggler) {
 
 std::string steps_text(const JobStatus& status, const TextView& view) {
   std::vector<std::size_t> columns = columns_of(status);
-  const std::string legend = "  " + legend_of(columns) + "\n";
+  std::string text = legend_of(columns, view.width);
   Rows rows = rows_of(status, columns);
   if (rows.size() == 1) return "";
   while (view.width > 0 && columns.size() > kFewestColumns && width_of(rows) + kFewestLetters + 2 > view.width) {
@@ -208,10 +213,8 @@ std::string steps_text(const JobStatus& status, const TextView& view) {
     letters = std::clamp(view.width - used, kFewestLetters, kMostLetters);
   }
   add_letters(status, letters, view.has_colours, rows);
-  std::string text = aligned_rows(rows);
-  std::string rest = legend;
-  if (!status.late.empty()) rest += (view.is_top ? "\n  " : "  ") + printable(status.late) + "\n";
-  return text + (view.width > 0 ? folded(rest, view.width) : rest);
+  if (!status.late.empty()) text += (view.is_top ? "\n  " : "  ") + printable(status.late) + "\n";
+  return aligned_rows(rows) + (view.width > 0 ? folded(text, view.width) : text);
 }
 
 std::string summary_text(const JobStatus& status) {
