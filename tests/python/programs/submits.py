@@ -1,6 +1,7 @@
 """The duration of 1,000 submits beside a busy Python thread, in milliseconds. No submit releases the interpreter lock,
 because the other thread would hold it for milliseconds."""
 
+import gc
 import statistics
 import sys
 import threading
@@ -55,12 +56,15 @@ class LockProbe:
     def __enter__(self):
         self.interval = sys.getswitchinterval()
         sys.setswitchinterval(1000)
+        gc.collect()
+        gc.disable()  # what a collection ends may release the lock: a file, a thread's locals
         self.thread.start()
         return self
 
     def __exit__(self, *_):
         self.done = True
         self.thread.join()
+        gc.enable()
         sys.setswitchinterval(self.interval)
 
     def turns_during(self, call):
