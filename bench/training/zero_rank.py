@@ -95,7 +95,8 @@ class Contestant:
 
     def held(self):
         """Bytes of parameters, gradients and state of this rank for each element of the model, after a step."""
-        state = self.optimizer.optim.state if self.name.startswith("zro") else self.optimizer.state
+        owners = {"zro": "optim", "stage1": "_zero"}
+        state = getattr(self.optimizer, owners.get(self.name.partition("-")[0], ""), self.optimizer).state
         tensors = [*self.bare.parameters(), *(each.grad for each in self.bare.parameters() if each.grad is not None)]
         tensors += [each for entry in state.values() for each in entry.values() if torch.is_tensor(each)]
         return sum(local(each).nbytes for each in tensors) / self.elements
