@@ -1,6 +1,7 @@
 #include "horo/steps/steps.h"
 
 #include <gmock/gmock.h>
+#include <malloc.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "horo/steps/step_file.h"
+#include "tests/effort.h"
 #include "tests/horo/steps/times.h"
 
 namespace horo::test {
@@ -79,6 +81,24 @@ TEST(Steps, StreamsBeyondTheMostThatHaveSumsAreInTheSumOfAll) {
   for (std::int64_t i = 0; i <= 200; ++i) steps.end(ended_at(i, static_cast<std::uint64_t>(i)), {});
   EXPECT_THAT(steps.sums_by_stream(), SizeIs(Steps::kMostStreams));
   EXPECT_EQ(steps.sums().steps, 200U);
+}
+
+std::size_t allocated_bytes() {
+  const auto info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST(Steps, MemoryIsFlatOverAMillionSteps) {
+  if (kSanitized) GTEST_SKIP() << "their malloc does not tell what is allocated";
+  Steps steps(true, nullptr);
+  std::size_t before = 0;
+  for (std::int64_t i = 0; i < 1'000'000; ++i) {
+    const StepMark marks[] = {{MarkKind::kBackward, true, at(i)}, {MarkKind::kBackward, false, at(i)}};
+    steps.waited({at(i), at(i)});
+    steps.end(ended_at(i, static_cast<std::uint64_t>(i % 200)), marks);
+    if (i == 10'000) before = allocated_bytes();
+  }
+  EXPECT_LE(allocated_bytes(), before + 4'096);
 }
 
 TEST(Steps, OffNothingIsKept) {
