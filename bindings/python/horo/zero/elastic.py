@@ -134,11 +134,12 @@ class ElasticDivision(Division):
         """See Division."""
         self._settle(is_change=True)
 
-    def whole(self, wanted):
+    def whole(self, wanted, take=dict):
         """See Division."""
         while True:
             self._settle()
             if self.layout is None:
                 continue  # a member was lost before all had a layout
             with contextlib.suppress(Changed):
-                return {param: entry for param, entry in self._collected(self.layout.members) if wanted(param)}
+                found = self._collected(self.layout.members)
+                return {param: take(entry) for param, entry in found if wanted(param)}
