@@ -196,7 +196,7 @@ fields = {name: value for name, value in vars(training).items() if name != FAULT
 state = horo.elastic.State(**fields, sampler=sampler, rounds=0, added=0, buffers=WAY.buffers)
 state.on_change(changed)
 if folder := os.environ.get("LEARN_KEEP"):
-    state.keep(folder, every_rounds=5, resume=False)
+    state.keep(folder, every_rounds=10, resume=False)
 try:
     train(state)
     if WAY.divided is not None:

@@ -46,7 +46,7 @@ def plan_of(chance, number, kind):
     """See learn_plans.Plan. One member of the start stays."""
     size, passes, resizes, events = chance.choice([3, 4, 5]), 8, [], {}
     if kind == "series":
-        size, passes, resizes = 4, 40, [(10, max(SERIES))]
+        size, passes, resizes = 4, 20, [(10, max(SERIES))]
         events = {1: kill(chance.randint(2, 6), chance.choice(IN_STEP))}
         events |= {member: kill(4 * place, "full") for place, member in enumerate((2, 3, 4), start=1)}
     elif kind in ("twice", "pair"):

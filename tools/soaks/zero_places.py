@@ -6,7 +6,7 @@ AFTER_A_DEATH = tuple(
 )
 
 
-CHUNK_BYTES = 1000  # of a gather, so that a step has several
+CHUNK_BYTES = 3000  # of a gather, so that a step has several
 
 
 def watch(optimizer, at):
