@@ -37,6 +37,10 @@ def test_a_program_of_the_cpu_has_the_same_results_on_a_device(run_program, fake
     run_program(program, size, env=fake)
 
 
+def test_divided_steps_have_the_bits_of_plain_horo_on_a_device(run_program, fake):
+    run_program("zero_bits", 2, env=fake, arguments=("2", "0"))
+
+
 @pytest.mark.parametrize(("program", "size"), BY_NCCL)
 def test_a_program_of_the_cpu_has_the_same_results_by_nccl(run_program, fake_nccl, program, size):
     run_program(program, size, env=fake_nccl)

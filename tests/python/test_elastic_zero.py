@@ -54,3 +54,8 @@ def test_ranks_that_join_in_mid_pass_get_their_part_of_the_state():
     lines, _ = torch_job(3, "zero_joins", "2:3", "1:20")
     sizes = ast.literal_eval(lines[-1].removeprefix("end "))
     assert sizes[:3] == [3, 3, 2] and 3 in sizes[4:], sizes
+
+
+def test_a_death_in_a_save_leaves_a_whole_checkpoint(tmp_path):
+    lines, errors = torch_job(3, "zero_saves", tmp_path / "saved", options=("--min-np", "1", "--restarts", "0"))
+    assert lines == ["end 2", "end 2"], errors

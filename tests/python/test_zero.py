@@ -1,16 +1,35 @@
 """horo.zero on several ranks of this host."""
 
 import collections
+import importlib.util
 import os
+import pathlib
+import re
+import shutil
 
 import pytest
 
-STEPS = "50" if os.environ.get("LARGE_TESTS") else "8"
+IS_LARGE = bool(os.environ.get("LARGE_TESTS"))
+BUCKETS = ("2000", "1048576", "0")
 
 
-@pytest.mark.parametrize("size, bucket", [(1, "1048576"), (2, "0"), (3, "2000"), (4, "1048576")])
-def test_divided_steps_have_the_bits_of_plain_horo(run_program, size, bucket):
-    run_program("zero_bits", size, arguments=(STEPS, bucket))
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_divided_steps_have_the_bits_of_plain_horo(run_program, size):
+    arguments = ("50", *BUCKETS) if IS_LARGE else ("8", BUCKETS[size % 3])
+    run_program("zero_bits", size, deadline_s=1800 if IS_LARGE else 300, arguments=arguments)
+
+
+def test_the_extension_needs_no_private_module(run_program, tmp_path):
+    package = pathlib.Path(importlib.util.find_spec("horo").origin).parent
+    copy = pathlib.Path(shutil.copytree(package, tmp_path / "horo", ignore=shutil.ignore_patterns("__pycache__")))
+    private = [path for path in copy.rglob("_*.py") if not path.stem.startswith("__")]
+    word = re.compile(rf"\b({'|'.join(path.stem for path in private)})\b")
+    for path in copy.rglob("*.py"):
+        if copy / "zero" not in path.parents:
+            path.write_text(word.sub(r"\1_renamed", path.read_text()))
+    for path in private:
+        path.rename(path.with_name(f"{path.stem}_renamed.py"))
+    run_program("zero_public", 2, env={"PYTHONPATH": str(tmp_path)}, arguments=("2", "0"))
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -272,6 +272,11 @@ def run_one(plan, options, interpreter):
     after = rounds_after_the_last_join(told, reference) if reference is not None else None
     if not found:
         return row, joins, after, None
+    return row, joins, after, told_of(plan, job, outcome, found, options)
+
+
+def told_of(plan, job, outcome, found, options):
+    """The text of a job that is wrong, whose output goes into a file."""
     shown = job._replace(rank=(sys.executable, *job.rank[1:]))
     tail = [line for line in outcome.text.splitlines() if not re.match(r"\[\d+\] (take|round|mean|joined)", line)]
     log = os.path.join(tempfile.gettempdir(), f"learn-{plan.what.replace(' ', '-')}-{plan.number}.log")
@@ -279,7 +284,7 @@ def run_one(plan, options, interpreter):
         file.write(outcome.text)
     text = "\n".join("    " + line for line in tail[-40:])
     head = f"{plan.what} {plan.number}: {'; '.join(found)}\n    {survivors.command_line(shown, options)}\n"
-    return row, joins, after, f"{head}    all lines: {log}\n{text}"
+    return f"{head}    all lines: {log}\n{text}"
 
 
 def plans(options):

@@ -15,9 +15,12 @@ SEED = 3  # of the sampler
 IS_TOO_LARGE = 41  # in each round of a number that this divides the loss overflows, and the scaler skips the step
 
 # distributed: options of DistributedOptimizer, with the names of a codec and an operation. passes: batches of a round.
-# has_equal_buffers: all ranks end with equal buffers. is_sync: BatchNorm has the statistics of all ranks.
+# has_equal_buffers: all ranks end with equal buffers. is_sync: BatchNorm has the statistics of all ranks. divided:
+# options of horo.zero.DistributedOptimizer, which the ranks have then, and the oracle has not.
 Way = collections.namedtuple(
-    "Way", "distributed buffers is_sync passes dropout on_device", defaults=({}, None, False, 1, 0.1, False)
+    "Way",
+    "distributed buffers is_sync passes dropout on_device width divided",
+    defaults=({}, None, False, 1, 0.1, False, 16, None),
 )
 WAYS = {
     "plain": Way({"priority": "forward"}),
@@ -28,21 +31,23 @@ WAYS = {
     "views": Way({"gradient_as_bucket_view": True, "gradient_predivide_factor": 4.0}),
     "groups": Way({"num_groups": 2, "op": "Sum"}),
     "device": Way({}, "mean", on_device=True),
+    "blocks": Way(width=320, divided={"partition": "blocks"}),
+    "tensors": Way(width=320, divided={"partition": "tensors"}),
 }
 
 
 class Model(nn.Module):
     """norm: the class of its normalization. The gradient of `members` shows which ranks have contributed."""
 
-    def __init__(self, norm, dropout):
+    def __init__(self, norm, way):
         super().__init__()
-        self.first, self.norm = nn.Linear(FEATURES, 16), norm(4)
-        self.drop, self.last = nn.Dropout(dropout), nn.Linear(16, 1)
+        self.first, self.norm = nn.Linear(FEATURES, way.width), norm(4)
+        self.drop, self.last = nn.Dropout(way.dropout), nn.Linear(way.width, 1)
         self.members = nn.Parameter(torch.zeros(MOST_MEMBERS))
 
     def forward(self, x, member, factor):
         """The loss of a batch of this member."""
-        values = torch.relu(self.norm(self.first(x).view(-1, 4, 4)))
+        values = torch.relu(self.norm(self.first(x).view(len(x), 4, -1)))
         return self.last(self.drop(values.flatten(1))).square().mean() * factor + self.members[member]
 
 
@@ -60,7 +65,7 @@ class Training:
 
     def __init__(self, way, norm=nn.BatchNorm1d):
         torch.manual_seed(1)
-        self.model = Model(norm, way.dropout)
+        self.model = Model(norm, way)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 0.05, total_steps=MOST_ROUNDS)
         self.averaged = torch.optim.swa_utils.AveragedModel(

@@ -1,6 +1,6 @@
 """A rank of `tools/soak learn`: `python learn_worker.py WAY PASSES`. It trains with a horo.elastic.State, and kills or
 stops itself as LEARN_EVENTS says: {member: [[what, batch, place, microseconds, seconds]]}, by the number of the member.
-A batch is counted from the first one of this process.
+A batch is counted from the first one of this process; with a divided optimizer, from the first one of the job.
 
 It prints each batch that it takes before it is used, each round with the members that have contributed, each average of
 buffers and each change of the members: what learn_oracle.py needs."""
@@ -18,6 +18,7 @@ if os.environ.get("TEST_DEVICE") == "fake":
     sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests"))
     __import__("fake_devices").install()
 
+import zero_places
 from learn_model import BATCH, SAMPLES, SEED, WAYS, Training, factor_of, samples
 from torch.utils.data import DataLoader, Dataset
 
@@ -54,16 +55,21 @@ class Events:
     def __init__(self):
         self.left = json.loads(os.environ.get("LEARN_EVENTS", "{}")).get(str(ME), [])
         self.batches, self.is_last, self.step = 0, False, 0
+        self.full_at = None  # the first step with ENOUGH ranks
 
     def at(self, place):
-        """Runs the events of this place. Those of the place `last` come in one of the last batches of a pass."""
+        """Runs the events of this place. Those of the place `last` come in one of the last batches of a pass; those of
+        `full` so many batches after the first one with ENOUGH ranks."""
         self.batches += place == "batch"
         for event in list(self.left):
             what, batch, where, delay_us, seconds = event
             is_here = where == place or (where == "timer" and place == "batch")
+            count = self.batches if WAY.divided is None else self.step
             if where == "last":
                 is_here = place == "backward" and self.is_last
-            if is_here and self.batches >= batch:
+            elif where == "full":
+                is_here, count = place == "batch" and self.full_at is not None, self.step - (self.full_at or 0)
+            if is_here and count >= batch:
                 self.left.remove(event)
                 self._run(what, where, delay_us, seconds)
 
@@ -86,7 +92,7 @@ class Events:
             time.sleep(0.001)
 
     def _kill(self, where):
-        say("kills", where)
+        say("kills", f"{where}@{self.step}")
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -136,7 +142,9 @@ def end_round():
 
 
 def train_batch(number, indices, x):
-    events.is_last = sampler.steps_left() <= 2
+    events.is_last, events.step = sampler.steps_left() <= 2, state.step
+    if events.full_at is None and horo.size() >= ENOUGH:
+        events.full_at = state.step
     say("take", state.step, number, ",".join(map(str, indices.tolist())))
     events.at("batch")
     if state.added == 0:
@@ -175,14 +183,27 @@ if "compression" in options:
     options["compression"] = getattr(horo.Compression, options["compression"])
 if "op" in options:
     options["op"] = getattr(horo, options["op"])
-training.optimizer = horo.DistributedOptimizer(
-    training.optimizer, named_parameters=training.model.named_parameters(), **options
-)
+wrap = horo.DistributedOptimizer
+if WAY.divided is not None:
+    wrap, options = horo.zero.DistributedOptimizer, {**options, **WAY.divided}
+training.optimizer = wrap(training.optimizer, named_parameters=training.model.named_parameters(), **options)
+if WAY.divided is not None:
+    zero_places.watch(training.optimizer, events.at)
 sampler = horo.elastic.Sampler(SAMPLES, batch_size=BATCH, seed=SEED)
 loader = DataLoader(Data(), batch_sampler=sampler, num_workers=WORKERS, persistent_workers=True, prefetch_factor=4)
 grouped_allreduce_, statistics.grouped_allreduce_ = statistics.grouped_allreduce_, average_aloud
 fields = {name: value for name, value in vars(training).items() if name != FAULT}
 state = horo.elastic.State(**fields, sampler=sampler, rounds=0, added=0, buffers=WAY.buffers)
 state.on_change(changed)
-train(state)
+if folder := os.environ.get("LEARN_KEEP"):
+    state.keep(folder, every_rounds=10, resume=False)
+try:
+    train(state)
+    if WAY.divided is not None:
+        training.optimizer.gather_state(None)
+except horo.HoroError as error:
+    if type(error).__name__ != "ShardLost":
+        raise
+    say("lost", error)
+    sys.exit()
 say("end", state.step, json.dumps(training.digests()))

@@ -5,6 +5,7 @@ step -1. Places: "backward", "between" (before the update),
 "updated", and, of the divided optimizer, "before" or "after" with a word of its gathers: before-step, after-rescue,
 before-objects. Under plain horo such a rank dies after its step: it has contributed in both."""
 
+import collections
 import os
 import signal
 import sys
@@ -13,13 +14,15 @@ import torch
 from zero_models import Odd, batches, loss_of, sha_of, two_groups, wrapped
 
 import horo.torch as hvd
+from horo.zero import gather
 
 STEPS = 8
 KIND, *DEATHS = sys.argv[1:]
+gather.CHUNK_BYTES = 4000  # several in a step: before-step is before the first one, after-step after it
 torch.set_num_threads(1)
 hvd.init()
 ID = hvd.rank()
-step = 0
+step, calls = 0, collections.Counter()
 
 
 def die_if(*places):
@@ -32,6 +35,7 @@ def dying(call, word=None):
 
     def called(*args, **options):
         name = word or args[1]
+        calls[name] += 1
         die_if(f"before-{name}")
         result = call(*args, **options)
         die_if(f"after-{name}")
@@ -66,6 +70,7 @@ for step, words in enumerate(batches(ID, STEPS)):
         print("lost", str(error), flush=True)
         sys.exit()
 if KIND == "zero":
+    assert calls["step"] > 3 * STEPS, "the gathers are in chunks"
     trained = [param.detach().clone() for param in model.parameters()]
     if hvd.rank() == 1:  # parameters of another kind, such as an average, are there for a while
         model.load_state_dict({name: value * 0 for name, value in model.state_dict().items()})

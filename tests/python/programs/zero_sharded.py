@@ -87,9 +87,9 @@ def mistakes():
 
 mistakes()
 norms_of_any_layout()
-for kind in ("SGD", "AdamW"):
-    for clip in (False, True):
-        plain = trained(None, kind, clip)
-        for stage in (2, 3):
-            assert trained(stage, kind, clip) == plain, (kind, clip, stage)
+CASES = [("SGD", False), ("SGD", True), ("AdamW", False), ("AdamW", True)]
+for kind, clip in CASES if SIZE > 2 else CASES[-1:]:
+    plain = trained(None, kind, clip)
+    for stage in (2, 3):
+        assert trained(stage, kind, clip) == plain, (kind, clip, stage)
 torch.distributed.destroy_process_group()

@@ -1,6 +1,7 @@
 """As zero_habits.py: types, memory, compiled methods, closures, copies, sets of ranks, chunks."""
 
 import copy
+import math
 import types
 
 import torch
@@ -253,7 +254,10 @@ def states_are_broadcast_after_steps_and_keep_their_dtypes():
     assert optimizer._zero_whole is None and sha_of_state(optimizer.state_dict()) == before
     train(model, optimizer, batches(ME, 1))
     assert optimizer._zero_whole is None
-    horo.elastic.State(optimizer=optimizer)._fields()[0].of_checkpoint()
+    saved = horo.elastic.State(optimizer=optimizer)._fields()[0].of_checkpoint()
+    rows = [(tensor.numel(), kind.shape) for _, tensor, kind in saved.horo_state() if tensor.dim()]
+    most = sum(math.prod(shape) / SIZE + math.prod(shape[1:]) for _, shape in rows)
+    assert 0 < sum(count for count, _ in rows) <= most, "a share of the rows of each tensor"
     assert optimizer._zero_whole is None
 
 

@@ -30,9 +30,14 @@ def save(path, x, trust=False):
     until it is written, and so does the next save. Blocks. Raises TypeError for a value of another type, ValueError if
     ranks differ, HoroError with the reason if the folder cannot be written."""
     path = path_text(path, "horo.checkpoint.save")
-    content = Content(_fields(x, trust, "horo.checkpoint.save"))
     place = x._place() if isinstance(x, State) else {}
-    return saving.write(path, _default.current(), content.rest(place), content.tensors(), place.get("step", 0))
+    while True:
+        content = Content(_fields(x, trust, "horo.checkpoint.save"))
+        try:
+            return saving.write(path, _default.current(), content.rest(place), content.tensors(), place.get("step", 0))
+        except ValueError:
+            if content.is_current():
+                raise
 
 
 def load(path, x, trust=False):

@@ -77,6 +77,10 @@ class Content:
         """Collective over the world."""
         self.fields = [field.of_checkpoint() for field in fields]
 
+    def is_current(self):
+        """Not if a rank was lost that had a part of it: then a save of it fails on all ranks, and is made anew."""
+        return all(field.is_current() for field in self.fields)
+
     # For a save
 
     def tensors(self):

@@ -186,6 +186,10 @@ class Keeper:
             self._skips, self._begun = False, step
             give(self._saver, pairs)
             self._saver.start()
+        except ValueError:
+            if content.is_current():
+                raise
+            return self._begin(state, border)
         except HoroError as error:
             if isinstance(error, (PeerLost, ShutDown)):
                 raise

@@ -36,9 +36,9 @@ class Buffer(typing.NamedTuple):
     of_first: bool = False  # the ranks may differ in it: the bytes of the first one that has the state are given
 
 
-def form_of(tensor):
-    """Dtype and shape as a text that torch and NumPy share."""
-    return f"{str(tensor.dtype).replace('torch.', '')}{list(tensor.shape)}"
+def form_of(tensor, shape=None):
+    """Dtype and shape as a text that torch and NumPy share. shape: of the whole, if the tensor is a part."""
+    return f"{str(tensor.dtype).replace('torch.', '')}{list(tensor.shape if shape is None else shape)}"
 
 
 def _nothing():

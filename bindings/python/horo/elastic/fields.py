@@ -49,6 +49,10 @@ class Field:
         """The field that is saved in a checkpoint and loaded from one. Collective over the world."""
         return self
 
+    def is_current(self):
+        """Of what of_checkpoint() returns: whether the ranks still have all of it."""
+        return True
+
     def horo_state(self):
         """Yields (name, tensor, kind): kind is "replicated", "per rank" or a sharded(global shape, intervals)."""
         _, tensors = self._encoded()
@@ -128,7 +132,7 @@ def _form(tensor, kind):
     """Equal on all ranks: of a sharded tensor, that of the whole."""
     if not isinstance(kind, Sharded):
         return form_of(tensor)
-    return f"{form_of(tensor).partition('[')[0]}{list(kind.shape)}, sharded"
+    return f"{form_of(tensor, kind.shape)}, sharded"
 
 
 class StateDict(Field):

@@ -125,9 +125,9 @@ class Division:
         for number, chunks in enumerate(self._chunks):
             chunks.run(self.params, f"{self.exchange.label}/{number}")
 
-    def whole(self, wanted):
-        """{parameter: its whole state}, of the parameters for which wanted(parameter) is true. Collective; blocks."""
-        return {param: entry for param, entry in self._collected() if wanted(param)}
+    def whole(self, wanted, take=dict):
+        """{parameter: take(its whole state)}, of those for which wanted(parameter) is true. Collective; blocks."""
+        return {param: take(entry) for param, entry in self._collected() if wanted(param)}
 
     def _collected(self, expected=None, gives=None):
         """Yields (parameter, its whole state). gives(piece): whether this rank gives it; None: each member its own.

@@ -10,8 +10,8 @@ import functools
 
 from horo.zero.division import Division, kind_of
 from horo.zero.exchange import Changed, my_id
-from horo.zero.gather import pack, unpack
-from horo.zero.loss import givers
+from horo.zero.gather import chunks_of, give, pack, put
+from horo.zero.shard_lost import givers
 
 
 class ElasticDivision(Division):
@@ -33,7 +33,7 @@ class ElasticDivision(Division):
         """Gives the members that are there a layout, and after a step the parameters the values of all members. step:
         of the user's class; None: there was none. is_change: the parameters are others. Returns False if no member has
         updated its pieces yet."""
-        present, layout, is_change, parts = self._gather_step(is_change, step is not None)
+        present, layout, is_change, values = self._gather_step(is_change, step is not None)
         if layout is None:  # before the first step of all ranks
             with contextlib.suppress(Changed):
                 self._deal(present.ids, present.hosts)
@@ -41,66 +41,70 @@ class ElasticDivision(Division):
         if step is not None and not is_change:
             if self.layout is None:
                 self.update(step)  # of no piece, for what the user's class counts
-            present = self._spread(layout, present, parts)
+            present = self._spread(layout, present, values)
         if present.ids != layout.members or is_change:
             self._move(layout, present, *self.tracked())
         return not is_change
 
-    def _spread(self, layout, present, parts):
-        """Gives the parameters the values of all members, also of those that were lost. Returns the Present."""
-        for kind, of_kind in parts.items():
-            self._put(present, of_kind, lambda one: layout.parts(layout.members.index(one), kind), layout)
+    def _spread(self, layout, present, values):
+        """Gives the parameters the values of all members, also of those that were lost. values: of the first chunk, by
+        kind and member. The members of the last chunk decide. Returns the Present."""
+        for number, chunk in enumerate(self._chunks_of(layout)):
+            parts_of = functools.partial(self._parts_of, layout, chunk)
+            if number == 0:
+                put(self.params, present, values, parts_of)
+            else:
+                present = give(self.exchange, "step", self.params, layout.kinds, parts_of)
         have = {layout.members.index(one) for one in present.ids if one in layout.members}
         while len(have) < len(layout.members):
             present = self._rescue(layout, present, have)
         return present
 
+    def _chunks_of(self, layout):
+        if layout is not self.layout:
+            return chunks_of(layout, layout.kinds)
+        self._chunks = self._chunks or chunks_of(layout, layout.kinds)
+        return self._chunks
+
+    @staticmethod
+    def _parts_of(layout, chunk, member, kind):
+        """What a member sends in a chunk."""
+        return chunk[kind][layout.members.index(member)] if member in layout.members and kind in chunk else ()
+
     def _gather_step(self, is_change, has_values):
-        """The Present, the layout that they have, or None, whether their parameters are others, and the values by kind
-        and member. A rank that has joined gets the parameters of the layout."""
+        """The Present, the layout that they have, or None, whether their parameters are others, and the values of the
+        first chunk by kind and member. A rank that has joined gets the parameters of the layout."""
         places = {param: place for place, param in enumerate(self.everything)}
-        firsts = {kind_of(param): param for param in reversed(self.everything)}
-        kinds, header, parts_of = sorted(firsts, key=str), (), lambda kind: ()
+        kinds, header, chunk = sorted(set(map(kind_of, self.everything)), key=str), (), {}
         if self.layout is not None:
-            members, place = self.layout.members, self.layout.members.index(my_id())
-            mine = [places[param] for param in self.params if param in places]
+            members, mine = self.layout.members, [places[param] for param in self.params if param in places]
             header = (int(is_change), len(members), *members, *self.layout.hosts, *mine)
             if has_values:
-                parts_of = functools.partial(self.layout.parts, place)
-        tensors = [pack(self.params, parts_of(kind=kind), like=firsts[kind]) for kind in kinds]
-        present, headers, parts = self.exchange.tensors(tensors, "step", header)
+                chunk = self._chunks_of(self.layout)[0]
+        mine = [self._parts_of(self.layout, chunk, my_id(), kind) if chunk else () for kind in kinds]
+        tensors = [pack(self.params, parts, kind=kind) for parts, kind in zip(mine, kinds)]
+        present, headers, values = self.exchange.tensors(tensors, "step", header)
         found = next((header for header in headers if header), None)
         if found is None:
             return present, None, False, {}
         is_change, count, *rest = found
-        if self.layout is not None:
-            return present, self.layout, bool(is_change), dict(zip(kinds, parts))
-        self.params = [self.everything[place] for place in rest[2 * count :]]
-        self.kinds = [(param.numel(), kind_of(param)) for param in self.params]
-        layout = self._layout_of(rest[:count], rest[count : 2 * count], self.kinds)
-        return present, layout, bool(is_change), dict(zip(kinds, parts))
-
-    def _put(self, present, values, parts_of, layout):
-        """Writes what the other members have sent into the parameters."""
-        for one, of_member in zip(present.ids, values):
-            if one != my_id() and one in layout.members:
-                unpack(self.params, parts_of(one), of_member)
+        layout = self.layout
+        if layout is None:
+            self.params = [self.everything[place] for place in rest[2 * count :]]
+            self.kinds = [(param.numel(), kind_of(param)) for param in self.params]
+            layout = self._layout_of(rest[:count], rest[count : 2 * count], self.kinds)
+        return present, layout, bool(is_change), dict(zip(kinds, values))
 
     def _rescue(self, layout, present, have):
         """The buddies of members that were lost in the step give their values. Adds to `have`, the places whose values
         are here. Returns the Present."""
         found = self._givers(layout, present, have)
-        missing = {one: [place for place, giver in found.items() if giver == one] for one in found.values()}
 
         def parts_of(one, kind):
-            return [part for place in missing.get(one, ()) for part in layout.parts(place, kind)]
+            return [part for place, giver in found.items() if giver == one for part in layout.parts(place, kind)]
 
-        first = {kind: param for param, (_, kind) in zip(self.params, self.kinds)}
-        tensors = [pack(self.params, parts_of(my_id(), kind), like=first[kind]) for kind in layout.kinds]
-        present, _, parts = self.exchange.tensors(tensors, "rescue")
-        for kind, of_kind in zip(layout.kinds, parts):
-            self._put(present, of_kind, lambda one: parts_of(one, kind), layout)
-        have.update(place for one in present.ids for place in missing.get(one, ()))
+        present = give(self.exchange, "rescue", self.params, layout.kinds, parts_of)
+        have.update(place for place, giver in found.items() if giver in present.ids)
         return present
 
     def _givers(self, layout, present, have=()):
@@ -130,11 +134,12 @@ class ElasticDivision(Division):
         """See Division."""
         self._settle(is_change=True)
 
-    def whole(self, wanted):
+    def whole(self, wanted, take=dict):
         """See Division."""
         while True:
             self._settle()
             if self.layout is None:
                 continue  # a member was lost before all had a layout
             with contextlib.suppress(Changed):
-                return {param: entry for param, entry in self._collected(self.layout.members) if wanted(param)}
+                found = self._collected(self.layout.members)
+                return {param: take(entry) for param, entry in found if wanted(param)}

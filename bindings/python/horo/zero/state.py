@@ -110,3 +110,13 @@ def _join(entry, param, part, form, reader):
         if key not in entry:
             entry[key] = torch.empty_like(param, dtype=dtype, device=device, requires_grad=False)
         flat(entry[key])[part].copy_(value)
+
+
+def rows_of(value, place, count):
+    """The part of the rows of a tensor that a member at this place of so many keeps. Other values as they are."""
+    if not isinstance(value, torch.Tensor) or value.dim() == 0:
+        return value
+    first, last = len(value) * place // count, len(value) * (place + 1) // count
+    rows = value[first:last].clone()
+    rows.horo_rows = tuple(value.shape), first, last
+    return rows

@@ -1,8 +1,12 @@
 """The state_dict() of a divided optimizer, how it is gathered and loaded. Methods horo_... are what horo's State,
 checkpoints and broadcasts call."""
 
+import torch
+
 import horo
+from horo.zero.exchange import my_id
 from horo.zero.pieces import MASTER, SHORT
+from horo.zero.state import rows_of
 
 _WHOLE_STATE = (
     "the state of this {} is divided among the ranks: call optimizer.gather_state(root_rank) on all ranks after the "
@@ -22,11 +26,15 @@ class StateDicts:
                 f"horo.zero: gather_state({root_rank!r}); expected one of the ranks {division.process_set.ranks}, or "
                 "None for all of them"
             )
+        self._gather(root_rank is None or root_rank == horo.rank())
+
+    def _gather(self, mine, take=dict):
+        """mine: whether this rank keeps the state, as take(state of a parameter)."""
+        division = self._zero
         if not division.process_set.included():
             return
-        mine = root_rank is None or root_rank == horo.rank()
         division.begin(self.param_groups, self.state)
-        whole = division.whole(lambda _: mine)
+        whole = division.whole(lambda _: mine, take)
         if division.layout is not None:
             self._zero_whole = {**division.loose_state(), **self.state, **whole} if mine else None
 
@@ -89,14 +97,30 @@ class StateDicts:
     def _zero_params(self):
         return [param for group in self.param_groups for param in group["params"]]
 
-    def horo_gather(self):
+    def horo_gather(self, take=dict):
         """state_dict() on all ranks of the process set, which all call it; blocks. Keeps nothing of it."""
         before = self._zero_whole
         try:
-            self.gather_state(None)
+            self._gather(True, take)
             return self.state_dict()
         finally:
             self._zero_whole = before
+
+    def horo_rows(self):
+        """horo_gather(), where this rank has some rows of each tensor of the divided state, with an attribute
+        horo_rows, (shape, first, last); and the members that have the others, or None: all is whole."""
+        layout = None
+
+        def take(entry):
+            nonlocal layout
+            layout = self._zero.layout
+            place = layout.members.index(my_id())
+            return {key: rows_of(value, place, len(layout.members)) for key, value in entry.items()}
+
+        is_plain = super().state_dict.__func__ is torch.optim.Optimizer.state_dict
+        hooks = {**self._optimizer_state_dict_pre_hooks, **self._optimizer_state_dict_post_hooks}
+        content = self.horo_gather(take if is_plain and not hooks else dict)  # others may read whole tensors
+        return content, layout and layout.members
 
     def horo_rest(self):
         """What the ranks have alike, in the form of a state_dict(): the options of the groups, and the state that is

@@ -6,9 +6,10 @@ Their tensors have the names that torch.distributed.checkpoint gives to a flatte
 
 import torch
 
+from horo import _default
 from horo._compression import codec_of
 from horo._specs import op_name
-from horo.elastic.buffers import PER_RANK, REPLICATED, form_of
+from horo.elastic.buffers import PER_RANK, REPLICATED, Sharded, form_of, sharded
 from horo.elastic.fields import Field, InPlace, StateDict
 from horo.torch.optimizer_state import load_exactly
 
@@ -145,16 +146,32 @@ class OfDivided(OfOptimizer):
             super()._take(value)
 
     def of_checkpoint(self):
-        return OfGathered(self.name, self.value, self.options, self.value.horo_gather())
+        return OfRows(self.name, self.value, self.options, *self.value.horo_rows())
 
 
-class OfGathered(OfOptimizer):
-    """Of a divided optimizer, for one checkpoint."""
+class OfRows(OfOptimizer):
+    """Of a divided optimizer, for one checkpoint: each rank has some rows of each tensor that is divided."""
 
-    def __init__(self, name, value, options, content):
-        """content: its state_dict(), which is gone with this Field."""
+    def __init__(self, name, value, options, content, members):
+        """content: its state_dict(), which is gone with this Field; tensors of which this rank has some rows have an
+        attribute horo_rows, (shape, first, last). members: the numbers of the ranks that have the others, or None."""
         super().__init__(name, value, options)
-        self._gathered = content
+        self._rows, self._members = content, members
+
+    def is_current(self):
+        return set(self._members or ()) <= set(_default.members())
+
+    def horo_state(self):
+        for name, tensor, kind in super().horo_state():
+            rows = getattr(tensor, "horo_rows", None)
+            yield name, tensor, kind if rows is None else sharded(rows[0], [rows[1:]])
+
+    def rest(self):
+        found, rows = super().rest(), list(self.horo_state())
+        for form, (_, tensor, kind) in zip(found["tensors"], rows):
+            if isinstance(kind, Sharded):
+                form[2] = form_of(tensor, kind.shape)
+        return found
 
     def _content(self):
-        return self._by_name(self._gathered)
+        return self._by_name(self._rows)

@@ -4,8 +4,8 @@ import horo
 
 
 class ShardLost(horo.HoroError):
-    """A member and its buddy were lost together: what they updated is gone. The parameters of that part are those of
-    the step before. The same on all ranks."""
+    """A member and its buddy were lost together: what they updated is gone. That part of the parameters is that of
+    the step before, or a mix of both. The same on all ranks."""
 
 
 def givers(layout, ids, have, has_buddies, owner):
