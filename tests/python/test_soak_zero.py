@@ -11,12 +11,12 @@ from test_launchers import executable
 
 
 def test_ranks_that_die_in_divided_steps_leave_the_bits_of_one_process(root):
-    words = [root / "tools/soak", "zero", "--json", "--horo", executable("horo"), "--jobs", "2", "--seed", "2"]
-    command = [*ranks.start.tool(), *words, "--kinds", "twice", "moments"]
+    words = [root / "tools/soak", "zero", "--json", "--horo", executable("horo"), "--jobs", "1", "--seed", "2"]
+    command = [*ranks.start.tool(), *words, "--kinds", "moments"]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     table = json.loads(done.stdout)["table"]
-    assert table["twice"]["deaths"] >= 2 and table["moments"]["deaths"] >= 2, table
+    assert table["moments"]["deaths"] >= 2, table
 
 
 def test_the_plans_reach_every_place():
