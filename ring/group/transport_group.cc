@@ -26,7 +26,6 @@
 #include "ring/reduce/kernels.h"
 
 namespace horo {
-
 namespace {
 
 constexpr std::size_t kAlignment = 64;
@@ -295,7 +294,8 @@ class TransportGroup final : public Group, public ShardedGroup {
   // Whether the collective runs in shared memory if the members share any. Equal on all members.
   bool may_use_shm(const Collective& c) const {
     if (!shm_kinds_[static_cast<std::size_t>(c.kind)]) return false;
-    return is_two_level_ ? TwoLevel::takes(c, members_.hosts) : ShmCollectives::takes(c);
+    if (!is_two_level_) return ShmCollectives::takes(c);
+    return TwoLevel::takes(c, members_.hosts, schedules_.overrides().names.contains(c.kind));
   }
 
   // Equal on all members.

@@ -91,8 +91,8 @@ bool TwoLevel::has_levels(const std::vector<int>& hosts) {
   return different.size() > 1 && different.size() <= kMostHosts && different.size() < hosts.size();
 }
 
-bool TwoLevel::takes(const Collective& c, const std::vector<int>& hosts) {
-  if (c.kind != CollectiveKind::kAllReduce) return TwoLevelMoves::takes(c, hosts);
+bool TwoLevel::takes(const Collective& c, const std::vector<int>& hosts, bool at_any_size) {
+  if (c.kind != CollectiveKind::kAllReduce) return TwoLevelMoves::takes(c, hosts, at_any_size);
   if (c.op == ReduceOp::kCustom) return false;
   return c.order == Order::kFast || hosts_of_group(c.contributors, hosts).are_subtrees;
 }

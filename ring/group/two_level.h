@@ -37,7 +37,7 @@ class TwoLevel {
   static bool has_levels(const std::vector<int>& hosts);
   // All_reduces whose sums come in the order that the collective asks for, without custom operations; and what
   // TwoLevelMoves takes. Equal on all members.
-  static bool takes(const Collective& collective, const std::vector<int>& hosts);
+  static bool takes(const Collective& collective, const std::vector<int>& hosts, bool at_any_size);
   static bool takes_pieces(const Collective& collective);
 
   // The part of a member in collectives of one shape. Vectors are by member of this host.

@@ -26,8 +26,9 @@ class TwoLevelMoves {
   // `hosts`: by member. `memory`: of the members of this host; null if this member is alone on it. Outlives this.
   TwoLevelMoves(const GroupContext& context, std::vector<int> hosts, ShmSync* memory);
 
-  // Equal on all members. `hosts` have levels (TwoLevel::has_levels()).
-  static bool takes(const Collective& collective, const std::vector<int>& hosts);
+  // Equal on all members. `hosts` have levels (TwoLevel::has_levels()). Few bytes go by messages, because their time is
+  // that of waits, unless `at_any_size`.
+  static bool takes(const Collective& collective, const std::vector<int>& hosts, bool at_any_size);
 
   // As TwoLevel::run().
   void run(const Collective& collective);

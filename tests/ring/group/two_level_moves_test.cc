@@ -34,6 +34,12 @@ using Bytes = std::vector<std::byte>;
 
 constexpr CollectiveKind kGather = CollectiveKind::kAllGather, kScatter = CollectiveKind::kReduceScatter;
 
+// Short collectives in two levels, too.
+Config always(Config config = {}) {
+  config.algorithms = "all_gather=two-level,reduce_scatter=two-level";
+  return config;
+}
+
 // Where a member has its input and output: in two buckets, in its own memory, or in memory that both share.
 enum class Memory { kBuckets, kOwn, kInPlace, kOverlapping };
 
@@ -165,7 +171,7 @@ void try_case(Rank& rank, Group& group, const std::vector<int>& hosts, const Cas
   const auto me = static_cast<std::size_t>(rank.index());
   const Blocks blocks(group, d, me);
   group.run(blocks.collective());
-  EXPECT_EQ(group.algorithm(d.c) == kTwoLevel, TwoLevelMoves::takes(d.c, hosts));
+  EXPECT_EQ(group.algorithm(d.c) == kTwoLevel, TwoLevelMoves::takes(d.c, hosts, true));
   const auto& ids = d.c.contributors;
   if (!d.gathers() && std::all_of(ids.begin(), ids.end(), [](auto id) { return id == kAbsent; })) return;
   const auto own = d.blocks.begin() + static_cast<std::ptrdiff_t>(d.begin_of(me) * d.each());
@@ -181,7 +187,7 @@ void try_cases(const std::vector<int>& hosts, const Config& config, unsigned cas
   for (unsigned seed = 0; seed < cases; ++seed) {
     add_values(all.emplace_back(draw_case(random, seed % 2 == 0 ? kGather : kScatter, hosts, seed / 2)));
   }
-  run_ranks_well({static_cast<int>(hosts.size()), Wire::kShm, config}, [&](Rank& rank) {
+  run_ranks_well({static_cast<int>(hosts.size()), Wire::kShm, always(config)}, [&](Rank& rank) {
     const auto group = group_of(rank, hosts);
     for (const Case& d : all) {
       if (!testing::Test::HasFailure()) try_case(rank, *group, hosts, d);
@@ -265,7 +271,7 @@ TEST(TwoLevelMoves, AReduceScatterRunsWhereItSendsFewerBytes) {
   const auto takes = [](const std::vector<int>& hosts, DType dtype) {
     Ones ones(kScatter, hosts.size(), 1, 0);
     ones.c.dtype = dtype;
-    return TwoLevelMoves::takes(ones.c, hosts);
+    return TwoLevelMoves::takes(ones.c, hosts, true);
   };
   EXPECT_TRUE(takes(kPairs, DType::kFloat32));
   EXPECT_FALSE(takes(kPairs, DType::kBFloat16));
@@ -283,20 +289,23 @@ TEST(TwoLevelMoves, IsTakenForItsOverrideAndNotForAnother) {
         {"all_gather=direct,reduce_scatter=direct", "shm", false}}) {
     Config config;
     config.algorithms = overrides;
-    run_ranks_well({4, Wire::kShm, config}, [&, transport = transport, taken = taken](Rank& rank) {
-      rank.config.transport = transport;
-      const auto group = group_of(rank, kPairs);
-      for (const CollectiveKind kind : {kGather, kScatter}) {
-        expect_ones(rank, *group, kind, 5'000, 1);
-        EXPECT_EQ(group->algorithm(Ones(kind, 4, 5'000, 2).c) == kTwoLevel, taken) << transport;
-      }
-    });
+    run_ranks_well(
+        {4, Wire::kShm, config}, [&, overrides = overrides, transport = transport, taken = taken](Rank& rank) {
+          rank.config.transport = transport;
+          const auto group = group_of(rank, kPairs);
+          for (const CollectiveKind kind : {kGather, kScatter}) {
+            expect_ones(rank, *group, kind, 50'000, 1);
+            EXPECT_EQ(group->algorithm(Ones(kind, 4, 50'000, 2).c) == kTwoLevel, taken) << transport;
+            const bool is_asked = std::string(overrides).find("two-level") != std::string::npos;
+            EXPECT_EQ(group->algorithm(Ones(kind, 4, 5'000, 2).c) == kTwoLevel, taken && is_asked) << transport;
+          }
+        });
   }
 }
 
 // All kinds share a host's memory.
 TEST(TwoLevelMoves, FollowsAndPrecedesOtherCollectives) {
-  run_ranks_well({4, Wire::kShm, {}}, [](Rank& rank) {
+  run_ranks_well({4, Wire::kShm, always()}, [](Rank& rank) {
     const auto group = group_of(rank, {0, 1, 0, 1});
     for (std::uint64_t plan = 0; plan < 60; ++plan) {
       const std::size_t count = plan * plan * 50;
@@ -319,7 +328,7 @@ constexpr std::size_t kFewCounts[] = {0, 1, 600, 400'000};
 TEST(TwoLevelMoves, ADifferenceIsAMismatchOnAllHostsAndTheNextCollectiveWorks) {
   for (const std::size_t count : kFewCounts) {
     for (const std::vector<int>& differ : {std::vector<int>{1}, {2, 3}, {0, 1, 2}, {4}}) {
-      run_ranks_well({5, Wire::kShm, {}}, [&](Rank& rank) {
+      run_ranks_well({5, Wire::kShm, always()}, [&](Rank& rank) {
         const auto group = group_of(rank, {0, 0, 1, 1, 2});
         const bool differs = std::count(differ.begin(), differ.end(), rank.index()) > 0;
         for (std::uint64_t plan = 0; plan < 12; plan += 6) {
@@ -340,7 +349,7 @@ TEST(TwoLevelMoves, ADifferenceIsAMismatchOnAllHostsAndTheNextCollectiveWorks) {
 
 TEST(TwoLevelMoves, ALateRankEndsItOnAllHosts) {
   for (const CollectiveKind kind : {kGather, kScatter}) {
-    const auto errors = run_ranks({4, Wire::kShm, {}}, [&](Rank& rank) {
+    const auto errors = run_ranks({4, Wire::kShm, always()}, [&](Rank& rank) {
       const auto group = group_of(rank, kPairs);
       expect_ones(rank, *group, kind, 9'000, 0);
       Ones ones(kind, 4, 9'000, 1);
@@ -358,7 +367,7 @@ TEST(TwoLevelMoves, ALateRankEndsItOnAllHosts) {
 TEST(TwoLevelMoves, ARankThatDiesDuringItIsNamedByAll) {
   for (int allowed = 0; allowed < 60; allowed += test::kSanitized ? 20 : 5) {
     for (const CollectiveKind kind : {kGather, kScatter}) {
-      const auto errors = run_ranks({4, Wire::kShm, {}}, [&](Rank& rank) {
+      const auto errors = run_ranks({4, Wire::kShm, always()}, [&](Rank& rank) {
         DyingTransport dying(rank.transport(), rank.index() == 2 ? allowed : 1 << 30);
         const auto group = make_transport_group(dying, {everybody(4), 0, kPairs, usual_costs(), rank.links.arenas},
                                                 rank.config, rank.counters);
