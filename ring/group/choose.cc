@@ -35,12 +35,17 @@ const NamedMaker* find(CollectiveKind kind, const std::string& name) {
   return nullptr;
 }
 
+bool has_two_level(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kAllGather ||
+         kind == CollectiveKind::kReduceScatter;
+}
+
 std::string names_for(CollectiveKind kind) {
   std::string names;
   for (const NamedMaker& maker : all_schedule_makers()) {
     if (maker.kind == kind) names += (names.empty() ? "" : ", ") + std::string(maker.name);
   }
-  return names + (kind == CollectiveKind::kAllReduce ? ", " + std::string(kTwoLevel) : "");
+  return names + (has_two_level(kind) ? ", " + std::string(kTwoLevel) : "");
 }
 
 CollectiveKind kind_named(const std::string& word) {
@@ -149,7 +154,7 @@ AlgorithmOverrides read_overrides(const std::string& text) {
       throw std::invalid_argument(say("HORO_ALGORITHMS: ", name.substr(1), " has schedules for ",
                                       name_of(given.shape.kind), ", not for ", name_of(kind)));
     }
-    const bool is_two_level = kind == CollectiveKind::kAllReduce && name == kTwoLevel;
+    const bool is_two_level = has_two_level(kind) && name == kTwoLevel;
     if (find(kind, name) == nullptr && !is_two_level) {
       throw std::invalid_argument(
           say("HORO_ALGORITHMS: ", name_of(kind), " has no algorithm \"", name, "\"; it has ", names_for(kind)));

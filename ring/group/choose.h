@@ -12,7 +12,7 @@
 
 namespace horo {
 
-// The name of an all_reduce that is more than one schedule (ring/group/two_level.h). It is taken before any schedule is
+// The name of a collective that is more than one schedule (ring/group/two_level.h). It is taken before any schedule is
 // priced: it sends nothing inside a host, and between hosts no schedule sends less.
 inline constexpr const char* kTwoLevel = "two-level";
 

@@ -26,7 +26,6 @@
 #include "ring/reduce/kernels.h"
 
 namespace horo {
-
 namespace {
 
 constexpr std::size_t kAlignment = 64;
@@ -295,7 +294,8 @@ class TransportGroup final : public Group, public ShardedGroup {
   // Whether the collective runs in shared memory if the members share any. Equal on all members.
   bool may_use_shm(const Collective& c) const {
     if (!shm_kinds_[static_cast<std::size_t>(c.kind)]) return false;
-    return is_two_level_ ? TwoLevel::takes(c, members_.hosts) : ShmCollectives::takes(c);
+    if (!is_two_level_) return ShmCollectives::takes(c);
+    return TwoLevel::takes(c, members_.hosts, schedules_.overrides().names.contains(c.kind));
   }
 
   // Equal on all members.
@@ -337,19 +337,19 @@ class TransportGroup final : public Group, public ShardedGroup {
       channel.shm->set_past_caches(past_caches_);
       return;
     }
-    auto feed = is_alone ? nullptr : make_feed(channel, neighbours, arenas, std::move(block));
-    channel.two_level = std::make_unique<TwoLevel>(context(), members_.hosts, prices_, std::move(feed));
+    auto memory = is_alone ? nullptr : make_sync(channel, neighbours, std::move(block));
+    channel.two_level = std::make_unique<TwoLevel>(context(), members_.hosts, prices_, std::move(memory));
   }
 
-  std::unique_ptr<ShmFeed> make_feed(Channel& channel, const std::vector<int>& neighbours,
-                                     const std::shared_ptr<ShmArenas>& arenas, Allocation block) {
+  std::unique_ptr<ShmSync> make_sync(Channel& channel, const std::vector<int>& neighbours, Allocation block) {
     std::vector<std::int64_t> offsets;
     for (const int member : neighbours) offsets.push_back(channel.offsets[static_cast<std::size_t>(member)]);
     const auto index = std::lower_bound(neighbours.begin(), neighbours.end(), index_) - neighbours.begin();
     const GroupContext host{transport_, channel.ranks_of_host, static_cast<int>(index), segment_bytes_, scratch_};
-    auto feed = std::make_unique<ShmFeed>(host, arenas, std::move(block), offsets, patience_);
-    feed->set_past_caches(past_caches_);
-    return feed;
+    auto sync = std::make_unique<ShmSync>(host, members_.arenas, std::move(block), offsets, patience_);
+    sync->set_past_caches(past_caches_);
+    sync->move_messages();
+    return sync;
   }
 
   void gather_offsets(Channel& channel, const Collective& first) {

@@ -75,13 +75,15 @@ Schedule schedule_of_host(const Collective& c, std::size_t bytes, const HostsOfG
 }  // namespace
 
 TwoLevel::TwoLevel(const GroupContext& context, std::vector<int> hosts, const Prices& prices,
-                   std::unique_ptr<ShmFeed> feed)
+                   std::unique_ptr<ShmSync> memory)
     : context_(context),
       hosts_(std::move(hosts)),
       prices_(prices),
       members_of_host_(members_of(hosts_, hosts_[static_cast<std::size_t>(context.index)])),
-      feed_(std::move(feed)) {
-  log_debug(say("all_reduce in two levels: ", members_of_host_.size(), " ranks of this host, then between hosts"));
+      memory_(std::move(memory)),
+      moves_(context, hosts_, memory_.get()) {
+  if (memory_) feed_.emplace(*memory_);
+  log_debug(say("collectives in two levels: ", members_of_host_.size(), " ranks of this host, then between hosts"));
 }
 
 bool TwoLevel::has_levels(const std::vector<int>& hosts) {
@@ -89,16 +91,21 @@ bool TwoLevel::has_levels(const std::vector<int>& hosts) {
   return different.size() > 1 && different.size() <= kMostHosts && different.size() < hosts.size();
 }
 
-bool TwoLevel::takes(const Collective& c, const std::vector<int>& hosts) {
-  if (c.kind != CollectiveKind::kAllReduce || c.op == ReduceOp::kCustom) return false;
+bool TwoLevel::takes(const Collective& c, const std::vector<int>& hosts, bool at_any_size) {
+  if (c.kind != CollectiveKind::kAllReduce) return TwoLevelMoves::takes(c, hosts, at_any_size);
+  if (c.op == ReduceOp::kCustom) return false;
   return c.order == Order::kFast || hosts_of_group(c.contributors, hosts).are_subtrees;
 }
 
 bool TwoLevel::takes_pieces(const Collective& c) {
-  return !ShmFeed::is_inline(c.counts[0] * size_of(c.dtype));
+  return c.kind == CollectiveKind::kAllReduce && !ShmFeed::is_inline(c.counts[0] * size_of(c.dtype));
 }
 
 void TwoLevel::run(const Collective& c) {
+  c.kind == CollectiveKind::kAllReduce ? all_reduce(c) : moves_.run(c);
+}
+
+void TwoLevel::all_reduce(const Collective& c) {
   const Assignment& assignment = assignment_for(c);
   if (assignment.is_empty) return;
   const Slices slices(c, assignment.schedule, {assignment.segment_bytes, assignment.segment_bytes});

@@ -1,7 +1,7 @@
-// TwoLevel: an all_reduce of members on several hosts, some of which share a host. Inside a host the members sum in
-// shared memory (ShmFeed). Between hosts each member exchanges its part of its host's sum with its counterparts on the
-// other hosts (Rails), by the schedule that one rank per host would choose. The tensor goes slice by slice, so that
-// messages travel while other slices are summed.
+// TwoLevel: collectives of members on several hosts, some of which share a host. all_gather and reduce_scatter are in
+// TwoLevelMoves. In an all_reduce the members of a host sum in shared memory (ShmFeed). Between hosts each member
+// exchanges its part of its host's sum with its counterparts on the other hosts (Rails), by the schedule that one rank
+// per host would choose. The tensor goes slice by slice, so that messages travel while other slices are summed.
 //
 // Sums are canonical if each host's contributors are a subtree of the canonical tree. A host sends as many bytes as one
 // rank per host would; partial sums of 16- and 8-bit floats travel as float32.
@@ -16,11 +16,13 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
 #include "ring/algorithms/shm/feed.h"
 #include "ring/group/choose.h"
+#include "ring/group/two_level_moves.h"
 #include "ring/schedule/rails.h"
 
 namespace horo {
@@ -28,13 +30,14 @@ namespace horo {
 // Owned by the thread that starts the group's collectives.
 class TwoLevel {
  public:
-  // `hosts`: by member. `feed`: of the members of this host; null if this member is alone on it.
-  TwoLevel(const GroupContext& context, std::vector<int> hosts, const Prices& prices, std::unique_ptr<ShmFeed> feed);
+  // `hosts`: by member. `memory`: of the members of this host; null if this member is alone on it.
+  TwoLevel(const GroupContext& context, std::vector<int> hosts, const Prices& prices, std::unique_ptr<ShmSync> memory);
 
   // Whether there are several hosts, no more than 16, and one of them has several members.
   static bool has_levels(const std::vector<int>& hosts);
-  // All_reduces whose sums come in the order that the collective asks for; no custom operations. Equal on all members.
-  static bool takes(const Collective& collective, const std::vector<int>& hosts);
+  // All_reduces whose sums come in the order that the collective asks for, without custom operations; and what
+  // TwoLevelMoves takes. Equal on all members.
+  static bool takes(const Collective& collective, const std::vector<int>& hosts, bool at_any_size);
   static bool takes_pieces(const Collective& collective);
 
   // The part of a member in collectives of one shape. Vectors are by member of this host.
@@ -55,6 +58,7 @@ class TwoLevel {
  private:
   using Key = std::tuple<DType, Order, std::size_t, std::vector<std::int64_t>>;
 
+  void all_reduce(const Collective& c);
   const Assignment& assignment_for(const Collective& c);
   void run_fed(const Collective& c, const Assignment& assignment, SliceFeed& feed) const;
   void send_mismatch(const Collective& c, const Assignment& assignment) const;
@@ -63,7 +67,9 @@ class TwoLevel {
   const std::vector<int> hosts_;
   const Prices prices_;
   std::vector<int> members_of_host_;  // by index in the group, this one among them
-  const std::unique_ptr<ShmFeed> feed_;
+  const std::unique_ptr<ShmSync> memory_;
+  std::optional<ShmFeed> feed_;
+  TwoLevelMoves moves_;
   std::map<Key, Assignment> assignments_;
 };
 

@@ -23,12 +23,6 @@ Shard HostShare::whole(std::size_t slice) const {
   return {elements.begin * size_of(c.dtype), elements.size * size_of(c.dtype)};
 }
 
-ShmFeed::ShmFeed(const GroupContext& host, std::shared_ptr<ShmArenas> arenas, Allocation own,
-                 const std::vector<std::int64_t>& offsets, WaitPatience patience)
-    : sync_(host, std::move(arenas), std::move(own), offsets, patience) {
-  sync_.move_messages();
-}
-
 // The buffers of a slice hold the member's data for the other members' parts, then its result of its own part.
 std::byte* ShmFeed::buffer_of(int member, std::size_t slice, Shard part) const {
   std::byte* const buffers = sync_.slice_buffer(member, (first_ + slice) * kBuffersOfSlice);
@@ -52,8 +46,7 @@ void ShmFeed::begin(const HostShare& share) {
   sync_.arrive(c(), {signature_shape(c().kind, c().dtype, c().op, 0), bytes, offset.value_or(ShmSync::kNoOffset)});
   sync_.wait_for_arrival(c());
   choose_path(bytes);
-  first_ = steps_ + 1;
-  steps_ += share.slices.count();
+  first_ = sync_.take_steps(share.slices.count());
 }
 
 // In place if all buffers of the host are in arenas; inline if none is and the data are short enough; else staged.
@@ -71,14 +64,14 @@ void ShmFeed::end() {
   if (path_ != DataPath::kInPlace) {
     collect(share_->slices.count() - 1);
   } else {
-    sync_.publish(SyncProgress::kConsumed, steps_);
-    sync_.wait_for_progress(c(), SyncProgress::kConsumed, steps_);
+    sync_.publish(SyncProgress::kConsumed, sync_.last_step());
+    sync_.wait_for_progress(c(), SyncProgress::kConsumed, sync_.last_step());
   }
 }
 
 void ShmFeed::give_up() {
   sync_.give_up();
-  sync_.wait_for_end(c(), SyncProgress::kConsumed, steps_);
+  sync_.wait_for_end(c(), SyncProgress::kConsumed, sync_.last_step());
 }
 
 // ---- Input of a slice.

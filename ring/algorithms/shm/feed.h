@@ -12,8 +12,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "horo/base/shard.h"
@@ -40,11 +38,8 @@ struct HostShare {
 // Owned by the thread that starts the group's collectives.
 class ShmFeed final : public SliceFeed {
  public:
-  // `host`: the members of this host. The other arguments are ShmSync's.
-  ShmFeed(const GroupContext& host, std::shared_ptr<ShmArenas> arenas, Allocation own,
-          const std::vector<std::int64_t>& offsets, WaitPatience patience);
-
-  void set_past_caches(const std::string& setting) { sync_.set_past_caches(setting); }
+  // `sync`: of the members of this host; outlives the feed.
+  explicit ShmFeed(ShmSync& sync) : sync_(sync) {}
 
   static constexpr std::size_t kSliceBytes = 4 * ShmSync::kSliceBufferBytes;
   static constexpr std::size_t kSlots = 4;  // slices in flight together
@@ -72,14 +67,13 @@ class ShmFeed final : public SliceFeed {
   void stage(std::size_t slice);
   void collect(std::size_t slice);
 
-  ShmSync sync_;
+  ShmSync& sync_;
   ShmSums sums_;
   Pieces pieces_;
   const HostShare* share_ = nullptr;  // of the collective that has begun
   DataPath path_ = DataPath::kStaged;
   std::vector<std::byte*> buffers_;  // in place: by member
   std::uint64_t first_ = 0;          // step of the collective's first slice
-  std::uint64_t steps_ = 0;          // of all collectives so far; equal on all members of the host
 };
 
 }  // namespace horo

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ring/algorithms/messages.h"
@@ -87,6 +88,11 @@ class ShmSync {
   void give_up();
 
   // ---- Steps.
+
+  // Takes the next `count` steps for a collective and returns the first one. To be called with equal counts on all
+  // members.
+  std::uint64_t take_steps(std::uint64_t count) { return std::exchange(steps_, steps_ + count) + 1; }
+  std::uint64_t last_step() const { return steps_; }  // that was taken
 
   void publish(SyncProgress progress, std::uint64_t step);
   // Blocks until `member`, or all members, have published that step or a later one. Throws as wait_for_arrival().
@@ -163,6 +169,7 @@ class ShmSync {
 
   std::uint64_t sync_point_ = 0;
   std::uint64_t all_arrived_ = 0;  // a sync point at which all members have arrived
+  std::uint64_t steps_ = 0;        // taken so far; equal on all members
   // The signature that this member announced at sync_point_: a copy, because the peers hold the cache line of its flag.
   SyncSignature signature_;
   std::uint64_t in_ = kNoOffset, out_ = kNoOffset;

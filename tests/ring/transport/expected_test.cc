@@ -19,7 +19,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 using Expected = OpTable::Expected;
 
-Bytes filled(std::size_t size, int seed) {
+Bytes repeated(std::size_t size, int seed) {
   Bytes bytes(size);
   for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(seed));
   return bytes;
@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Checks, ExpectedMessages, testing::Bool());
 TEST_P(ExpectedMessages, TakeOneCallWithTheirHeaders) {
   for (const std::size_t size : {5'000UL, 65'536UL, 130'000UL}) {  // what a socket holds
     Ends ends(GetParam());
-    const Bytes sent = filled(size, 1);
+    const Bytes sent = repeated(size, 1);
     Bytes got(size);
     ends.send({}, sent);
     ends.receive(Expected{{}, got}, got);
@@ -101,7 +101,7 @@ TEST_P(ExpectedMessages, TakeOneCallWithTheirHeaders) {
 
 TEST_P(ExpectedMessages, MayBeLongerThanOneCallMoves) {
   Ends ends(GetParam());
-  const Bytes sent = filled(2 * FrameWriter::kQuantumBytes + 100, 1);
+  const Bytes sent = repeated(2 * FrameWriter::kQuantumBytes + 100, 1);
   Bytes got(sent.size());
   ends.send({}, sent);
   ends.receive(Expected{{}, got}, got);
@@ -113,7 +113,7 @@ TEST_P(ExpectedMessages, AreCompleteWhereTheGuessWasWrong) {
   another.segment = 7;
   for (const std::size_t size : {10UL, 5'000UL, 300'000UL}) {
     Ends ends(GetParam());
-    const Bytes first = filled(size, 1), second = filled(100'000, 2), third = filled(50, 3);
+    const Bytes first = repeated(size, 1), second = repeated(100'000, 2), third = repeated(50, 3);
     Bytes one(first.size()), two(second.size()), three(third.size());
     ends.send(another, first);
     ends.send({}, second);
@@ -131,7 +131,7 @@ TEST_P(ExpectedMessages, AreCompleteWhereTheGuessWasWrong) {
 TEST_P(ExpectedMessages, AreCompleteWhereTheLengthDiffers) {
   for (const std::size_t size : {20'000UL, 5'000UL, 90'000UL}) {
     Ends ends(GetParam());
-    const Bytes first = filled(size, 1), second = filled(20'001, 2);
+    const Bytes first = repeated(size, 1), second = repeated(20'001, 2);
     Bytes one(first.size()), two(second.size());
     ends.send({}, first);
     ends.send({}, second);
@@ -146,7 +146,7 @@ TEST_P(ExpectedMessages, AreNotGuessedAfterAWrongGuess) {
   Ends ends(GetParam());
   Tag another;
   another.plan = 3;
-  const Bytes sent = filled(5'000, 1), untouched(6'000);
+  const Bytes sent = repeated(5'000, 1), untouched(6'000);
   Bytes expected = untouched, got(sent.size());
   for (int message = 0; message < 3; ++message) {
     expected = untouched;
@@ -197,7 +197,7 @@ TEST_P(LongMessages, ArriveInAnyOrderAndFromAnyNumberOfPlans) {
       for (int i = 0; i < 8; ++i) sizes.push_back(chance() % 3 == 0 ? chance() % 5'000 : chance() % 300'000);
       std::vector<Bytes> out, in;
       std::vector<Transport::Op> ops;
-      for (std::size_t i = 0; i < sizes.size(); ++i) out.push_back(filled(sizes[i], static_cast<int>(i)));
+      for (std::size_t i = 0; i < sizes.size(); ++i) out.push_back(repeated(sizes[i], static_cast<int>(i)));
       std::vector<std::size_t> order(sizes.size());
       std::iota(order.begin(), order.end(), 0);
       std::shuffle(order.begin(), order.end(), std::mt19937_64(round * 3 + static_cast<std::uint32_t>(rank.index())));
