@@ -64,7 +64,7 @@ class WireBench {
     std::vector<float> values(kElements, 1);
     c.counts = {kElements};
     c.in = c.out = {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(float)};
-    if (!TwoLevel::takes(c, hosts_)) return 0;
+    if (!TwoLevel::takes(c, hosts_, true)) return 0;
     const auto selected = group(std::string("all_reduce=") + kTwoLevel, hosts_);
     selected->run(c);  // the first call exchanges the addresses of the shared memory
     c.plan = plan_ += 2;
