@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <numeric>
 
 namespace horo {
 namespace {
 
-constexpr double kOwnShare = 0.6;          // of the waits, for one rank
+constexpr double kOwnShare = 0.6;          // of the waits, for one rank or host
+constexpr double kHostDistance = 3;        // from the other hosts, in differences between ranks of a host
 constexpr double kLeastCorrelation = 0.7;  // Spearman
 constexpr int kFewestPeriods = 4;
 
@@ -95,26 +97,13 @@ const StepRecord* together_with(const StepRecord& other, const std::vector<StepR
 struct Row {
   std::vector<const StepRecord*> steps;  // by place in `ranks`
   std::map<int, double> waits;           // of all ranks, by the rank that they wait for
-  std::map<int, double> late;            // the median of these waits, as of what the rank does longer than the others
   double all = 0;
-
-  double late_of(int rank) const {
-    const auto found = late.find(rank);
-    return found == late.end() ? 0 : found->second;
-  }
 };
-
-// Ranks that do not wait for it wait for 0.
-double median_wait(std::vector<double> waits, std::size_t ranks) {
-  waits.resize(std::max(waits.size(), ranks));
-  return median(std::move(waits));
-}
 
 std::vector<Row> rows_of(std::span<const RankSteps> ranks) {
   std::vector<Row> rows;
   for (const StepRecord& step : ranks.front().steps) {
     Row row;
-    std::map<int, std::vector<double>> waits;
     for (const RankSteps& rank : ranks) {
       const StepRecord* found = &rank == ranks.data() ? &step : together_with(step, rank.steps);
       if (found == nullptr) break;
@@ -124,10 +113,8 @@ std::vector<Row> rows_of(std::span<const RankSteps> ranks) {
         const double skew = nanoseconds(found->late_skews[i]);
         if (skew <= 0) continue;
         row.waits[found->late_ranks[i]] += skew;
-        waits[found->late_ranks[i]].push_back(skew);
       }
     }
-    for (auto& [rank, of_others] : waits) row.late[rank] = median_wait(std::move(of_others), ranks.size() - 1);
     if (row.steps.size() == ranks.size()) rows.push_back(std::move(row));
   }
   return rows;
@@ -148,32 +135,91 @@ class Search {
     found_.exposed = time > 0 ? all / time : 0;
     if (found_.exposed < kLeastExposed) return std::nullopt;
     const auto most = std::ranges::max_element(waits, {}, &std::pair<const int, double>::second);
-    if (most != waits.end() && most->first >= 0) blame(most->first, most->second / all, all);
-    if (found_.rank < 0) look_for_data(-1);
+    if (const std::vector<int> host = late_host(); !host.empty() && blame(host, waits, all)) {
+      found_.host = host;
+    } else if (most != waits.end() && most->first >= 0 && blame({most->first}, waits, all)) {
+      found_.rank = most->first;
+    } else {
+      look_for_data();
+    }
     return found_;
   }
 
  private:
-  // The waits for the rank in the steps in which it was last.
-  void blame(int rank, double share, double all) {
-    std::vector<double> late;
-    double as_last = 0;
-    for (const Row& row : rows_) {
-      const auto last = std::ranges::max_element(row.waits, {}, &std::pair<const int, double>::second);
-      if (last == row.waits.end() || last->first != rank) continue;
-      as_last += last->second;
-      late.push_back(row.late_of(rank));
+  // The ranks of a host whose ranks are late alike, and the others are not: a rank is late by what it waits less than
+  // the rank that waits most. Empty: there is none, or it has one rank.
+  std::vector<int> late_host() const {
+    std::map<int, std::vector<double>> late;  // by host: of its ranks, the sums
+    for (std::size_t place = 0; place < ranks_.size(); ++place) {
+      double sum = 0;
+      for (const Row& row : rows_) {
+        double most = 0;
+        for (const StepRecord* step : row.steps) most = std::max(most, bar_of(*step, Bar::kSkew));
+        sum += most - bar_of(*row.steps[place], Bar::kSkew);
+      }
+      late[ranks_[place].host].push_back(sum);
     }
-    if (share < kOwnShare || as_last < kOwnShare * all) return;
-    found_.rank = rank;
-    found_.share = share;
-    found_.late = Duration(static_cast<std::int64_t>(heavy_median(late)));
+    double spread = 0;
+    std::vector<std::pair<double, int>> hosts;
+    for (const auto& [host, sums] : late) {
+      spread = std::max(spread, std::ranges::max(sums) - std::ranges::min(sums));
+      hosts.emplace_back(median(sums), host);
+    }
+    std::ranges::sort(hosts, std::greater());
+    std::vector<int> found;
+    if (hosts.size() < 2 || late[hosts[0].second].size() < 2) return found;
+    const double distance = hosts[0].first - hosts[1].first;
+    if (distance <= 0 || distance < kHostDistance * spread) return found;
+    for (const RankSteps& rank : ranks_) {
+      if (rank.host == hosts[0].second) found.push_back(rank.rank);
+    }
+    return found;
+  }
+
+  // Whether most waits are for these ranks, in steps in which one of them was last. Then says when and why.
+  bool blame(const std::vector<int>& ranks, const std::map<int, double>& waits, double all) {
+    const auto is_one = [&](int rank) { return std::ranges::find(ranks, rank) != ranks.end(); };
+    std::vector<double> late(rows_.size()), as_last;
+    double of_last = 0, share = 0;
+    for (const auto& [rank, wait] : waits) share += is_one(rank) ? wait / all : 0;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
-      if (rows_[i].late_of(rank) >= nanoseconds(found_.late) / 2) late_rows_.push_back(i);
+      late[i] = late_in(rows_[i], is_one);
+      const auto last = std::ranges::max_element(rows_[i].waits, {}, &std::pair<const int, double>::second);
+      if (last == rows_[i].waits.end() || !is_one(last->first)) continue;
+      for (const auto& [rank, wait] : rows_[i].waits) of_last += is_one(rank) ? wait : 0;
+      as_last.push_back(late[i]);
+    }
+    if (share < kOwnShare || of_last < kOwnShare * all) return false;
+    found_.share = share;
+    found_.late = Duration(static_cast<std::int64_t>(heavy_median(as_last)));
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (late[i] < nanoseconds(found_.late) / 2) continue;
+      late_rows_.push_back(i);
+      late_sum_ += late[i];
+    }
+    for (std::size_t place = 0; place < ranks_.size(); ++place) {
+      if (is_one(ranks_[place].rank)) late_places_.push_back(place);
     }
     found_.steps = static_cast<double>(late_rows_.size()) / static_cast<double>(rows_.size());
     say_when();
     say_why();
+    return true;
+  }
+
+  // What the median of the other ranks waits for these ranks, as of what they do longer.
+  template <class IsOne>
+  double late_in(const Row& row, IsOne is_one) const {
+    std::vector<double> waits;
+    for (std::size_t place = 0; place < ranks_.size(); ++place) {
+      if (is_one(ranks_[place].rank)) continue;
+      double sum = 0;
+      for (std::size_t i = 0; i < StepRecord::kLateRanks; ++i) {
+        const double skew = nanoseconds(row.steps[place]->late_skews[i]);
+        if (skew > 0 && is_one(row.steps[place]->late_ranks[i])) sum += skew;
+      }
+      waits.push_back(sum);
+    }
+    return median(std::move(waits));
   }
 
   void say_when() {
@@ -190,14 +236,14 @@ class Search {
       found_.period = static_cast<int>(usual->first);
       return;
     }
-    look_for_data(found_.rank);
+    look_for_data();
   }
 
-  // Whether the time of a step follows the amount of its data: on this rank, or on most.
-  void look_for_data(int rank) {
+  // Whether the time of a step follows the amount of its data: on the late ranks, or without one on most.
+  void look_for_data() {
     std::vector<double> found;
     for (std::size_t place = 0; place < ranks_.size(); ++place) {
-      if (rank >= 0 && ranks_[place].rank != rank) continue;
+      if (!late_places_.empty() && !is_late(place)) continue;
       std::vector<double> times, work;
       for (const Row& row : rows_) {
         if (row.steps[place]->work < 0) continue;
@@ -214,14 +260,10 @@ class Search {
 
   // Evidence precedes the comparison of bars.
   void say_why() {
-    const auto mine =
-        static_cast<std::size_t>(std::ranges::find(ranks_, found_.rank, &RankSteps::rank) - ranks_.begin());
-    if (mine == ranks_.size()) return;  // on another host
-    double late = 0;
-    for (const std::size_t i : late_rows_) late += rows_[i].late_of(found_.rank);
+    if (late_places_.empty()) return;  // on another host
     const auto covers = [&](Cause cause, auto of) {
-      const double excess = excess_of(mine, of);
-      if (excess < kMostOfIt * late) return false;
+      const double excess = excess_of(of);
+      if (excess < kMostOfIt * late_sum_) return false;
       found_.cause = cause;
       found_.excess = Duration(static_cast<std::int64_t>(excess / static_cast<double>(late_rows_.size())));
       return true;
@@ -239,24 +281,25 @@ class Search {
     Bar best = Bar::kInput;
     double most = -1;
     for (std::size_t bar = 0; bar <= index_of(Bar::kBetween); ++bar) {
-      const double excess =
-          excess_of(mine, [&](const StepRecord& step, std::size_t) { return nanoseconds(step.bars[bar]); });
+      const double excess = excess_of([&](const StepRecord& step, std::size_t) { return nanoseconds(step.bars[bar]); });
       if (excess > most) best = static_cast<Bar>(bar), most = excess;
     }
     if (covers(Cause::kBar, [&](const StepRecord& step, std::size_t) { return bar_of(step, best); })) found_.bar = best;
   }
 
-  // Over the late rows: how much more this rank has than the median of the others.
+  bool is_late(std::size_t place) const { return std::ranges::find(late_places_, place) != late_places_.end(); }
+
+  // Over the late rows: how much more the late ranks have, in the median, than the median of the others.
   template <class Of>
-  double excess_of(std::size_t mine, Of of) const {
+  double excess_of(Of of) const {
     double sum = 0;
     for (const std::size_t i : late_rows_) {
       const std::vector<const StepRecord*>& steps = rows_[i].steps;
-      std::vector<double> others;
+      std::vector<double> own, others;
       for (std::size_t place = 0; place < steps.size(); ++place) {
-        if (place != mine) others.push_back(of(*steps[place], place));
+        (is_late(place) ? own : others).push_back(of(*steps[place], place));
       }
-      sum += of(*steps[mine], mine) - median(others);
+      sum += median(own) - median(others);
     }
     return sum;
   }
@@ -271,7 +314,9 @@ class Search {
 
   const std::span<const RankSteps> ranks_;
   const std::vector<Row> rows_;
-  std::vector<std::size_t> late_rows_;  // in which the rank is late by at least half of Straggler::late
+  std::vector<std::size_t> late_rows_;    // with at least half of Straggler::late
+  std::vector<std::size_t> late_places_;  // of the rank or of the host's ranks; empty: it is not among `ranks`
+  double late_sum_ = 0;                   // over late_rows_
   Straggler found_;
 };
 

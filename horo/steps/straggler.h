@@ -1,6 +1,6 @@
-// Straggler: which rank the others wait for, when, and what it does meanwhile. Pure: from the last
-// steps of ranks, whose ends are on one clock. It is given only if the waits for late ranks cost something, and each
-// part only with evidence for it.
+// Straggler: which rank, or which host's ranks, the others wait for, when, and what it does meanwhile. Pure: from the
+// last steps of ranks, whose ends are on one clock. It is given only if the waits for late ranks cost something, and
+// each part only with evidence for it.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ namespace horo {
 
 struct RankSteps {
   int rank = -1;
-  std::vector<StepRecord> steps;       // ascending
+  std::vector<StepRecord> steps{};     // ascending
   std::vector<TimeSpan> stopped = {};  // the process was stopped (SIGSTOP, a debugger)
+  int host = 0;                        // equal for ranks of one host
 };
 
 enum class When : std::uint8_t { kAlways, kPeriodic, kWithData, kAtRandom };
@@ -25,11 +26,12 @@ enum class When : std::uint8_t { kAlways, kPeriodic, kWithData, kAtRandom };
 enum class Cause : std::uint8_t { kNotExplained, kBar, kCollection, kNoCore, kStopped };
 
 struct Straggler {
-  int rank = -1;       // that the others wait for; -1: no single one
-  double exposed = 0;  // share of the ranks' time in which they wait for a late rank
-  double share = 0;    // of these waits, for `rank`
-  Duration late{};     // how long the median rank waits for it where it is last; half of the waits are longer delays
-  double steps = 0;    // share of the steps in which it is late by at least half of that
+  int rank = -1;            // that the others wait for; -1: no single one
+  std::vector<int> host{};  // or the ranks of a host, several that are late alike, if `rank` is -1
+  double exposed = 0;       // share of the ranks' time in which they wait for a late rank
+  double share = 0;         // of these waits, for `rank` or `host`
+  Duration late{};   // how long the median rank waits for it where it is last; half of the waits are longer delays
+  double steps = 0;  // share of the steps in which it is late by at least half of that
   When when = When::kAtRandom;
   int period = 0;          // kPeriodic: steps
   double correlation = 0;  // kWithData: of the time of a step with its data, by rank (Spearman)

@@ -80,6 +80,51 @@ def test_the_summary_of_the_first_host_has_all_ranks_and_the_verdict(job):
     assert "rank 1" in summary.splitlines()[-1], summary
 
 
+FOUR = """
+import json, os, sys, time
+import numpy, horo.numpy as horo
+horo.init()
+rank, late_ms, count = horo.rank(), float(sys.argv[1]), int(sys.argv[2])
+data = numpy.ones(count, numpy.float32)
+for step in range(40):
+    time.sleep(0.02 + (late_ms / 1000 if rank >= 2 else 0))
+    horo.allreduce(data, name="gradient")
+    horo.step_end()
+with open(os.path.join(os.path.dirname(sys.argv[0]), f"steps{rank}"), "w") as file:
+    json.dump(horo.last_steps(), file)
+horo.shutdown()
+"""
+
+
+def four_ranks(folder, line, *arguments):
+    """Two hosts of two ranks: the summary, and the steps of all ranks."""
+    script = folder / "four.py"
+    script.write_text(FOUR)
+    command = [sys.executable, ROOT / "tools/two_hosts", "--line", line, "-n", "2", "--summary"]
+    command += [sys.executable, script, *arguments]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stderr, [json.loads((folder / f"steps{rank}").read_text()) for rank in range(4)]
+
+
+def test_a_host_whose_ranks_are_late_is_named(tmp_path):
+    summary, _ = four_ranks(tmp_path, "delay 1ms", 8, 64)
+    named = r"^A .*for ranks 2, 3 of one host: they are late in nearly all steps, by \d"
+    assert re.search(named, summary, re.M), summary
+
+
+def test_a_slow_line_is_transfer_and_no_ranks_fault(tmp_path):
+    _, fast = four_ranks(tmp_path, "rate 1gbit", 0, 1 << 18)
+    summary, slow = four_ranks(tmp_path, "rate 100mbit", 0, 1 << 18)
+    lost = median([step["time"] for step in slow[0][5:]]) - median([step["time"] for step in fast[0][5:]])
+    assert lost > 50e6, lost
+    for rank in range(4):
+        assert median([step["bars"]["skew"] for step in slow[rank][5:]]) < 0.1 * lost, rank
+        grown = [median([step["bars"]["transfer"] for step in steps[rank][5:]]) for steps in (slow, fast)]
+        assert grown[0] - grown[1] > 0.8 * lost, (rank, grown, lost)
+    assert "of one host" not in summary, summary
+
+
 def test_merge_finds_the_clock_that_is_ahead_within_its_bound(job):
     _, _, folder = job
     files = [folder / "trace.json", folder / "trace.rank1.json"]

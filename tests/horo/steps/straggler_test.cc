@@ -206,6 +206,46 @@ TEST(Straggler, StepsBelongTogetherByTheirEnds) {
   EXPECT_EQ(found->bar, Bar::kBackward);
 }
 
+// Ranks 0 and 1 share a host, and so do ranks 2 and 3.
+std::optional<Straggler> searched_on_hosts(const Job& job) {
+  std::vector<RankSteps> ranks = job.run();
+  for (RankSteps& one : ranks) one.host = one.rank / 2;
+  return find_straggler(ranks);
+}
+
+TEST(Straggler, RanksOfAHostThatAreLateAlikeAreNamedTogether) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const auto found = searched_on_hosts({.seed = seed, .plant = [](int rank, int, StepRecord& record) {
+                                            if (rank >= 2) add(record, Bar::kForward, milliseconds(8));
+                                          }});
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->rank, -1);
+    EXPECT_EQ(found->host, (std::vector{2, 3}));
+    EXPECT_GT(found->share, 0.8);
+    EXPECT_EQ(found->when, When::kAlways);
+    EXPECT_EQ(found->cause, Cause::kBar);
+    EXPECT_EQ(found->bar, Bar::kForward);
+    EXPECT_NEAR(static_cast<double>(found->excess.count()), 8e6, 0.8e6);
+  }
+}
+
+TEST(Straggler, ALateRankOfAHostIsNamedAlone) {
+  const auto found = searched_on_hosts({.plant = [](int rank, int, StepRecord& record) {
+    if (rank == 3) add(record, Bar::kInput, milliseconds(8));
+  }});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 3);
+  EXPECT_TRUE(found->host.empty());
+}
+
+TEST(Straggler, RanksOfDifferentHostsAreNoHost) {
+  const auto found = searched_on_hosts({.plant = [](int rank, int, StepRecord& record) {
+    if (rank % 2 == 1) add(record, Bar::kForward, milliseconds(8));
+  }});
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->host.empty());
+}
+
 // 200 random delays: rank in 99 % of them, when and what in 95 %, the size within 10 %.
 TEST(Straggler, NamesRankTimeAndCauseOfRandomDelays) {
   constexpr std::array kPlanted{Bar::kInput,     Bar::kForward,    Bar::kBackward, Bar::kAfterBackward,

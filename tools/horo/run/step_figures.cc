@@ -109,6 +109,15 @@ std::map<int, StepBoard::View> StepFiguresOfRanks::views(bool with_ended) const 
   return found;
 }
 
+int StepFiguresOfRanks::host_of(int id) const {
+  int host = 0, first_of_next = 0;
+  for (const int ranks : ranks_by_host_) {
+    if (id < (first_of_next += ranks)) return host;
+    ++host;
+  }
+  return 0;  // a rank that was started later: there is one host
+}
+
 // ids: the number of each present rank.
 std::string StepFiguresOfRanks::late_text(const std::map<int, StepBoard::View>& views,
                                           const std::map<int, int>& ids) const {
@@ -117,11 +126,13 @@ std::string StepFiguresOfRanks::late_text(const std::map<int, StepBoard::View>& 
     const auto view = views.find(id);
     if (view == views.end()) continue;
     const auto here = ranks_.find(id);
-    ranks.push_back({rank, view->second.last, here == ranks_.end() ? std::vector<TimeSpan>() : here->second.stops});
+    const std::vector<TimeSpan> stops = here == ranks_.end() ? std::vector<TimeSpan>() : here->second.stops;
+    ranks.push_back({rank, view->second.last, stops, host_of(id)});
   }
   std::optional<Straggler> found = find_straggler(ranks);
   if (!found) return "";
   if (const auto id = ids.find(found->rank); id != ids.end()) found->rank = id->second;
+  for (int& rank : found->host) rank = ids.at(rank);
   return straggler_text(*found);
 }
 

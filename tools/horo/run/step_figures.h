@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "horo/base/run_table.h"
@@ -20,7 +21,9 @@ class StepFiguresOfRanks {
   static constexpr std::size_t kMostStops = 64;  // of one rank
 
   // table: null, or outlives this object. Its boards of other hosts are those of ranks that are not started here.
-  explicit StepFiguresOfRanks(const RunTable* table) : table_(table) {}
+  // ranks_by_host: the numbers of ranks at the start; those of a host follow one another. Empty: one host.
+  explicit StepFiguresOfRanks(const RunTable* table, std::vector<int> ranks_by_host = {})
+      : table_(table), ranks_by_host_(std::move(ranks_by_host)) {}
 
   // A process runs in this slot, has ended, or goes on as another member. What it has written stays.
   void started(int id, int local_rank);
@@ -45,9 +48,11 @@ class StepFiguresOfRanks {
 
   std::optional<StepBoard::View> view_of(const Rank& rank) const;
   std::map<int, StepBoard::View> views(bool with_ended) const;
+  int host_of(int id) const;
   std::string late_text(const std::map<int, StepBoard::View>& views, const std::map<int, int>& ids) const;
 
   const RunTable* const table_;
+  const std::vector<int> ranks_by_host_;
   std::map<int, Rank> ranks_;
 };
 

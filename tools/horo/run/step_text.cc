@@ -59,19 +59,29 @@ std::vector<std::size_t> columns_of(const JobStatus& status) {
 }
 
 std::string sentence_of(const Straggler& one) {
+  const bool is_host = !one.host.empty();
+  const std::string time = milliseconds(one.excess.count()) + " ms";
   switch (one.cause) {
     case Cause::kStopped:
-      return "it was stopped (SIGSTOP, or a debugger)";
+      return std::string(is_host ? "they were" : "it was") + " stopped (SIGSTOP, or a debugger)";
     case Cause::kCollection:
-      return "Python collected garbage there for " + milliseconds(one.excess.count()) + " ms";
+      return "Python collected garbage there for " + time;
     case Cause::kNoCore:
-      return "its training thread waited for a core for " + milliseconds(one.excess.count()) + " ms";
+      return (is_host ? "their training threads" : "its training thread") + (" waited for a core for " + time);
     case Cause::kBar:
-      return std::string("its ") + kWords[index_of(one.bar)] + " takes " + milliseconds(one.excess.count()) +
-             " ms more than that of the median rank";
+      return std::string(is_host ? "their " : "its ") + kWords[index_of(one.bar)] + " takes " + time +
+             " more than that of the median rank";
     default:
-      return "no part of its step explains it";
+      return std::string("no part of ") + (is_host ? "their steps" : "its step") + " explains it";
   }
+}
+
+// "rank 2: it is", "ranks 2, 3 of one host: they are".
+std::string subject_of(const Straggler& one) {
+  if (one.host.empty()) return "rank " + std::to_string(one.rank) + ": it is";
+  std::string ranks;
+  for (const int rank : one.host) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+  return "ranks " + ranks + " of one host: they are";
 }
 
 std::string when_of(const Straggler& one) {
@@ -188,14 +198,13 @@ std::string letters_of(const StepFigures& figures, std::size_t width) {
 
 std::string straggler_text(const Straggler& straggler) {
   const std::string cost = percent(straggler.exposed) + " of the time the ranks wait for one another";
-  if (straggler.rank < 0) {
+  if (straggler.rank < 0 && straggler.host.empty()) {
     return cost + (straggler.when == When::kWithData
                        ? ": steps take as long as their data are (correlation " + fixed(straggler.correlation, 2) + ")"
                        : ", for no single rank");
   }
-  return cost + ", " + percent(straggler.share) + " of that for rank " + std::to_string(straggler.rank) +
-         ": it is late " + when_of(straggler) + ", by " + milliseconds(straggler.late.count()) + " ms; " +
-         sentence_of(straggler);
+  return cost + ", " + percent(straggler.share) + " of that for " + subject_of(straggler) + " late " +
+         when_of(straggler) + ", by " + milliseconds(straggler.late.count()) + " ms; " + sentence_of(straggler);
 }
 
 std::string steps_text(const JobStatus& status, const TextView& view) {

@@ -83,7 +83,7 @@ RankSupervisor::RankSupervisor(const Launch& launch, const LocalWorld& world, in
       elastic_(launch.min_ranks > 0 ? make_elastic() : nullptr),
       respawns_(make_respawns()),
       joiners_due_(loop_, [this] { check_end(); }),
-      steps_(world.table()),
+      steps_(world.table(), launch.ranks_by_host),
       why_(loop_, world.table(), [this] { answer_why(); }) {
   lifeline_.start();
   for (const int signal : kEnding) signals_.emplace_back(loop_, signal, [this](int number) { on_signal(number); });
