@@ -40,11 +40,12 @@ def why(job, *options):
     return horo("why", job.process.pid, *options, env=job.env)
 
 
-def text_with(job, part):
-    """The answer, when it has the part."""
-    end = time.monotonic() + 60
-    while part not in (done := why(job)).stdout:
+def text_with(job, *parts):
+    """The answer, when it has these parts."""
+    end, done = time.monotonic() + 60, why(job)
+    while not all(part in done.stdout for part in parts):
         assert time.monotonic() < end, done
+        done = why(job)
     assert done.returncode == 0, done
     return done.stdout
 
@@ -68,9 +69,9 @@ def test_both_sides_of_a_wait_are_told_while_a_rank_hangs_elsewhere(start, optio
 def test_ranks_that_wait_for_one_another_are_told(start):
     call = "horo.allreduce(numpy.ones(4), name='xy'[rank])\n"
     job = start(2, INIT + READY + call, env={"HORO_DEADLOCK_MS": "0"})
-    text = text_with(job, "ranks 0, 1 wait for one another: none of them can go on")
-    assert "rank 0 waits for rank 1" in text and "tensor 'x'" in text
-    assert "rank 1 waits for rank 0" in text and "tensor 'y'" in text
+    waits = "rank 0 waits for rank 1", "rank 1 waits for rank 0"  # each is told when it is a second old
+    text = text_with(job, "ranks 0, 1 wait for one another: none of them can go on", *waits)
+    assert "tensor 'x'" in text and "tensor 'y'" in text
 
 
 def test_the_start_is_told_with_the_rank_that_is_missing(start):
