@@ -8,9 +8,9 @@
 #include <stdexcept>
 
 #include "horo/base/hash.h"
-#include "horo/base/past_caches.h"
 #include "horo/base/say.h"
 #include "horo/base/wire.h"
+#include "horo/checkpoint/delivery.h"
 #include "horo/checkpoint/rows.h"
 
 namespace horo::checkpoint {
@@ -19,15 +19,6 @@ namespace {
 constexpr std::uint32_t kMaxErrorText = 1 << 20;
 constexpr std::size_t kMostGivers = 8;    // of a round
 constexpr std::size_t kTrailerBytes = 8;  // behind the block of a rank: whether it could read it
-
-// A piece of a tensor that this rank wants, in bytes.
-struct WantedPiece {
-  const CheckpointTensor* tensor = nullptr;
-  std::uint64_t offset = 0;  // in the part
-  std::uint64_t bytes = 0;
-  std::uint64_t begin = 0;  // in the tensor
-  std::uint64_t row_bytes = 0;
-};
 
 std::string fault_of_want(const Checkpoint& checkpoint, const CheckpointTensor& tensor) {
   const SavedTensor* saved = checkpoint.find(tensor.name);
@@ -41,70 +32,6 @@ std::string fault_of_want(const Checkpoint& checkpoint, const CheckpointTensor& 
   if (has_bytes && wants_rows && tensor.data == nullptr) return say("the data of ", tensor.name, " is a null pointer");
   return "";
 }
-
-// Puts the bytes of blocks where the caller wants them.
-class Delivery {
- public:
-  Delivery(const Checkpoint& checkpoint, const std::vector<CheckpointTensor>& tensors)
-      : by_part_(checkpoint.index().parts.size()) {
-    for (const CheckpointTensor& tensor : tensors) {
-      if (tensor.alias_of >= 0) continue;
-      const std::uint64_t row_bytes = row_bytes_of(tensor.dtype, tensor.shape);
-      for (const SavedPiece& piece : checkpoint.find(tensor.name)->pieces) {
-        if (piece.bytes == 0) continue;
-        by_part_[piece.part].push_back(
-            {&tensor, piece.offset, piece.bytes, static_cast<std::uint64_t>(piece.row) * row_bytes, row_bytes});
-      }
-    }
-    for (auto& pieces : by_part_) std::ranges::sort(pieces, {}, &WantedPiece::offset);
-  }
-
-  // The blocks that have bytes of the tensors, in order.
-  std::vector<BlockPlace> blocks() const {
-    std::vector<BlockPlace> places;
-    for (std::size_t part = 0; part < by_part_.size(); ++part) {
-      for (const WantedPiece& piece : by_part_[part]) {
-        for (std::uint64_t block = piece.offset / kBlockBytes; block * kBlockBytes < piece.offset + piece.bytes;
-             ++block) {
-          const BlockPlace place{static_cast<std::uint32_t>(part), static_cast<std::uint32_t>(block)};
-          if (places.empty() || places.back() != place) places.push_back(place);
-        }
-      }
-    }
-    return places;
-  }
-
-  void deliver(BlockPlace place, std::span<const std::byte> bytes) const {
-    const std::uint64_t begin = place.block * kBlockBytes, end = begin + bytes.size();
-    const std::vector<WantedPiece>& pieces = by_part_[place.part];
-    auto piece = std::ranges::partition_point(
-        pieces, [begin](const WantedPiece& one) { return one.offset + one.bytes <= begin; });
-    for (; piece != pieces.end() && piece->offset < end; ++piece) {
-      const std::uint64_t from = std::max(begin, piece->offset), to = std::min(end, piece->offset + piece->bytes);
-      put(*piece, piece->begin + from - piece->offset, bytes.subspan(from - begin, to - from));
-    }
-  }
-
- private:
-  // Bytes of the tensor from `at` on.
-  static void put(const WantedPiece& piece, std::uint64_t at, std::span<const std::byte> bytes) {
-    const CheckpointTensor& tensor = *piece.tensor;
-    if (tensor.kind != TensorKind::kSharded) {
-      copy_past_caches(tensor.data + at, bytes.data(), bytes.size());
-      return;
-    }
-    std::uint64_t packed = 0;  // bytes of the ranges before
-    for (const RowRange& range : tensor.ranges) {
-      const std::uint64_t start = static_cast<std::uint64_t>(range.start) * piece.row_bytes;
-      const std::uint64_t stop = static_cast<std::uint64_t>(range.stop) * piece.row_bytes;
-      const std::uint64_t from = std::max(at, start), to = std::min(at + bytes.size(), stop);
-      if (from < to) std::memcpy(tensor.data + packed + from - start, bytes.data() + from - at, to - from);
-      packed += stop - start;
-    }
-  }
-
-  std::vector<std::vector<WantedPiece>> by_part_;
-};
 
 // The first text that is not empty fails on all ranks.
 void raise_first(Session* session, const char* what, const std::string& mine, std::size_t ranks) {
@@ -146,7 +73,7 @@ class Loading {
 
   void run(bool verifies_first) {
     agree();
-    const Delivery delivery(checkpoint_, tensors_);
+    Delivery delivery(checkpoint_, tensors_);
     blocks_ = delivery.blocks();
     deal();
     if (verifies_first) verify_own();
@@ -214,21 +141,34 @@ class Loading {
     raise_first(session_, "verify", failure, ranks_);
   }
 
-  // All ranks read all blocks, in the order of the files. On one host the disk reads them once, for the page cache that
-  // the ranks share.
-  void deliver_alone(const Delivery& delivery) {
+  // All ranks read all blocks. On one host the disk reads them once, for the page cache that the ranks share.
+  void deliver_alone(Delivery& delivery) {
     std::string failure;
     try {
-      const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
-      for (const BlockPlace place : delivery.blocks()) {
-        const std::span bytes(buffer.get(), checkpoint_.bytes_of(place));
-        checkpoint_.read(place, bytes);
-        delivery.deliver(place, bytes);
-      }
+      for (const BlockPlace place : staggered(delivery.blocks())) delivery.take(checkpoint_, place);
     } catch (const std::exception& error) {
       failure = error.what();
     }
     raise_first(session_, "read", failure, ranks_);
+  }
+
+  // Each rank is the first reader of a share of the blocks, one after the other in the files. Between two of them it
+  // copies one block of each other share, which its first reader has read some blocks ago, while the disk goes on. Two
+  // readers of the same place would wait for each other.
+  std::vector<BlockPlace> staggered(const std::vector<BlockPlace>& places) const {
+    constexpr std::size_t kBlocksBehind = 4;
+    std::vector<BlockPlace> order;
+    order.reserve(places.size());
+    const std::size_t most = (places.size() + ranks_ - 1) / ranks_;  // of a share
+    const auto take = [&](std::size_t share, std::size_t i) {
+      const std::size_t at = share * places.size() / ranks_ + i;
+      if (at < (share + 1) * places.size() / ranks_) order.push_back(places[at]);
+    };
+    for (std::size_t i = 0; i < most + kBlocksBehind; ++i) {
+      take(rank_, i);
+      for (std::size_t k = 1; k < ranks_ && i >= kBlocksBehind; ++k) take((rank_ + k) % ranks_, i - kBlocksBehind);
+    }
+    return order;
   }
 
   // In a round the next few blocks go from the ranks that have read them to all. While they travel, each rank reads its
@@ -304,7 +244,7 @@ class Loading {
     at = all;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       const std::size_t i = own_block(first, givers, rank), bytes = given_bytes(first, givers, rank);
-      if (i < blocks_.size()) delivery.deliver(blocks_[i], {at, bytes - kTrailerBytes});
+      if (i < blocks_.size()) delivery.deliver(blocks_[i], 0, {at, bytes - kTrailerBytes});
       at += bytes;
     }
   }

@@ -14,6 +14,7 @@ namespace horo::checkpoint {
 namespace {
 
 constexpr std::uint64_t kChunkBytes = 256 << 10;  // that the caches have
+constexpr std::size_t kMostFiles = 64;            // that are open
 
 Fd open_part(const OpenFolder& folder, const SavedPart& part) {
   const std::string path = folder.path_of(part.file);
@@ -122,24 +123,28 @@ std::vector<BlockPlace> Checkpoint::blocks() const {
 }
 
 const Fd& Checkpoint::part_file(std::uint32_t part) {
-  if (file_part_ != part) {
-    file_ = open_part(folder_, index_.parts[part]);
-    file_part_ = part;
-    ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  const auto found = std::ranges::find(files_, part, &PartFile::part);
+  if (found != files_.end()) {
+    std::rotate(found, found + 1, files_.end());
+    return files_.back().fd;
   }
-  return file_;
+  if (files_.size() == kMostFiles) files_.erase(files_.begin());
+  files_.push_back({part, open_part(folder_, index_.parts[part])});
+  ::posix_fadvise(files_.back().fd.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  return files_.back().fd;
 }
 
 // A chunk is summed up while the caches have it. POSIX_FADV_WILLNEED would read ahead in small pages, which took three
 // times as long as the kernel's own reading ahead of a sequential reader.
-void Checkpoint::scan(BlockPlace place, std::byte* to) {
+void Checkpoint::read(BlockPlace place, const PlaceForBytes& place_for) {
   const SavedPart& part = index_.parts[place.part];
   const Fd& fd = part_file(place.part);
   const std::string path = folder_.path_of(part.file);
   const std::uint64_t begin = part.header_bytes + place.block * kBlockBytes, bytes = bytes_of(place);
   std::uint32_t crc = 0;
   for (std::uint64_t at = 0; at < bytes; at += kChunkBytes) {
-    const std::span chunk(to == nullptr ? chunk_.get() : to + at, std::min(kChunkBytes, bytes - at));
+    const std::uint64_t most = std::min(kChunkBytes, bytes - at);
+    const std::span chunk(place_for(at, most), most);
     read_all(fd, chunk, begin + at, path);
     crc = crc32c(chunk, crc);
   }
@@ -147,12 +152,12 @@ void Checkpoint::scan(BlockPlace place, std::byte* to) {
 }
 
 void Checkpoint::read(BlockPlace place, std::span<std::byte> to) {
-  scan(place, to.data());
+  read(place, [to](std::uint64_t at, std::uint64_t) { return to.data() + at; });
 }
 
 void Checkpoint::verify(BlockPlace place) {
   if (chunk_ == nullptr) chunk_ = std::make_unique_for_overwrite<std::byte[]>(kChunkBytes);
-  scan(place, nullptr);
+  read(place, [this](std::uint64_t, std::uint64_t) { return chunk_.get(); });
 }
 
 std::string Checkpoint::damage(BlockPlace place) const {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,8 +38,12 @@ class Checkpoint {
 
   std::uint64_t bytes_of(BlockPlace place) const { return index_.parts[place.part].block_bytes(place.block); }
   std::vector<BlockPlace> blocks() const;
-  // Reads the block into `to`, which has its size. Throws if its checksum is wrong. The kernel reads ahead of a caller
-  // that takes the blocks of a part in order. One thread at a time, in this call and the next.
+  // Where the next bytes of a block go, of which `at` are before them.
+  using PlaceForBytes = std::function<std::byte*(std::uint64_t at, std::uint64_t bytes)>;
+  // Reads the block in chunks, each to where the caller says. Throws if its checksum is wrong. The kernel reads ahead
+  // of a caller that takes the blocks of a part in order. One thread at a time, in this call and the next two.
+  void read(BlockPlace place, const PlaceForBytes& place_for);
+  // The same, of the whole block.
   void read(BlockPlace place, std::span<std::byte> to);
   // The same without the bytes.
   void verify(BlockPlace place);
@@ -52,11 +57,15 @@ class Checkpoint {
     std::size_t tensor = 0;
   };
 
+  struct PartFile {
+    std::uint32_t part = 0;
+    Fd fd;
+  };
+
   void open_index();
   void place_tensors();
   std::string header_of_part(const SavedPart& part, const Fd& fd) const;
   const Fd& part_file(std::uint32_t part);
-  void scan(BlockPlace place, std::byte* to);
   std::string damage(BlockPlace place) const;
 
   OpenFolder folder_;
@@ -64,9 +73,8 @@ class Checkpoint {
   CheckpointIndex index_;
   std::unordered_map<std::string_view, std::size_t> places_;  // of tensors, by name
   std::vector<std::vector<PlacedPiece>> by_part_;             // as they lie in the part
-  Fd file_;                                                   // of the part that was read last
-  std::uint32_t file_part_ = UINT32_MAX;
-  std::unique_ptr<std::byte[]> chunk_;  // for bytes that are verified alone
+  std::vector<PartFile> files_;                               // of the parts that were read last, the last one behind
+  std::unique_ptr<std::byte[]> chunk_;                        // for bytes that are verified alone
 };
 
 }  // namespace horo::checkpoint

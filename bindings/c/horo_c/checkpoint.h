@@ -98,11 +98,10 @@ HORO_API horo_checkpoint* horo_checkpoint_open(const char* path);
 /* The index, JSON. Valid until the checkpoint is closed. */
 HORO_API const char* horo_checkpoint_index(horo_checkpoint* checkpoint);
 /* Reads tensors. Collective; the ranks ask for the same tensors, and may ask for different rows. The disk or file
- * server reads each byte once. A block of a part is verified before a byte of it is used; verify_first: all blocks are,
- * each by one rank, before the first byte is written to the tensors, which reads twice (the second time mostly from
- * memory). Blocks. The same result on all ranks. HORO_INVALID_ARGUMENT: the checkpoint has no tensor of this name, or
- * another dtype or shape; nothing was written. Another error without verify_first: some tensors may be those of the
- * file. */
+ * server reads each byte once. All bytes are verified; verify_first: all of them, each by one rank, before the first
+ * byte is written to the tensors, which reads twice (the second time mostly from memory). Blocks. The same result on
+ * all ranks. HORO_INVALID_ARGUMENT: the checkpoint has no tensor of this name, or another dtype or shape; nothing was
+ * written. Another error without verify_first: some tensors may have bytes of the files, damaged ones among them. */
 HORO_API int32_t horo_checkpoint_load(horo_checkpoint* checkpoint, horo_session* session,
                                       const horo_checkpoint_tensor* tensors, size_t count, int32_t verify_first);
 /* Verifies all blocks, in this process alone. Blocks. */
