@@ -68,7 +68,10 @@ def test_the_ranks_of_a_static_job_leave_after_the_same_step(root, how, end):
 
 
 # Host 0 has the leader of the collectives, and the rendezvous, which it serves to the end.
-@pytest.mark.parametrize("how, drained", [("exits", 1), pytest.param("exits", 0, marks=pytest.mark.long), ("polls", 1)])
+@pytest.mark.parametrize(
+    "how, drained",
+    [("exits", 1), pytest.param("exits", 0, marks=pytest.mark.long), pytest.param("polls", 1, marks=pytest.mark.long)],
+)
 def test_the_ranks_of_the_other_host_go_on(how, drained, tmp_path):
     key = tmp_path / "key"
     key.write_bytes(secrets.token_bytes(32))

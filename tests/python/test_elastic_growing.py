@@ -105,6 +105,7 @@ def test_an_evicted_rank_joins_again_in_its_process_as_long_as_it_has_a_restart_
     assert "is not replaced for 1 s (--cool-down)" in errors and "[5] ends" in output, errors
 
 
+@pytest.mark.long
 def test_an_evicted_rank_of_a_script_for_horovod_joins_again_in_its_process():
     output, errors, pids = evictions("horovod", 3, "0:7:scaled")
     assert "rank 0 runs again, and joins as rank 3" in errors and "[3] ends" in output

@@ -88,7 +88,7 @@ def test_gradients_may_be_views_of_their_bucket(run_program, size, wire):
     run_program("bucket_views", size, env={"HORO_TRANSPORT": wire})
 
 
-@pytest.mark.parametrize("size, wire", [(4, "tcp"), (2, "shm")])
+@pytest.mark.parametrize("size, wire", [pytest.param(4, "tcp", marks=pytest.mark.long), (2, "shm")])
 def test_priorities_and_cross_barrier_change_no_bit(run_program, size, wire):
     run_program("priorities", size, env={"HORO_TRANSPORT": wire, "HORO_CREDIT_BYTES": "256"})
 

@@ -1,6 +1,7 @@
 """Calls of horo in functions that torch.compile has compiled, with tensors of several sizes: the results are those of
 the functions as they are."""
 
+import os
 import sys
 
 import claims
@@ -12,7 +13,7 @@ import horo.torch as hvd
 import horovod.torch as horovod
 
 assert "torch._dynamo" not in sys.modules, "import horo.torch takes seconds longer"
-SIZES = (4, 6, 8)
+SIZES = (4, 6, 8) if os.environ.get("LARGE_TESTS") else (4, 6)
 
 layer, norm = torch.nn.Linear(3, 3), None  # norm: of the session
 
