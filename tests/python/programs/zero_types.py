@@ -2,7 +2,6 @@
 
 import copy
 import math
-import types
 
 import torch
 from raising import raises
@@ -199,13 +198,13 @@ def sets_of_ranks():
 
 
 def gathers_in_many_chunks():
-    from horo.zero import gather
+    from horo.torch.sharding import layout
 
-    before, gather.CHUNK_BYTES = gather.CHUNK_BYTES, 1000
+    before, layout.CHUNK_BYTES = layout.CHUNK_BYTES, 1000
     try:
         alike(lambda kind: trained_odd(kind))
     finally:
-        gather.CHUNK_BYTES = before
+        layout.CHUNK_BYTES = before
 
 
 def trained_odd(kind):
@@ -348,16 +347,15 @@ def sets_of_one_rank():
 def numbers_on_a_device_are_values():
     from torch._subclasses import FakeTensorMode
 
-    from horo.zero import state
+    from horo.torch.sharding import Extent, entries
 
     with FakeTensorMode():
         param, part = torch.zeros(512, device="cuda"), torch.zeros(256, device="cuda")
         entry = {"step": torch.zeros((), device="cuda"), "exp_avg": part}
-        piece = types.SimpleNamespace(tensor=part, is_whole=False, entry=lambda _: entry)
-        forms = state._forms(piece, {}, "Adam")
+        forms = entries._forms(param, Extent(0, 0, 256), entry, "Adam")
         assert forms["exp_avg"][0] == "cut" and forms["step"][0] == "value" and forms["step"][1].device.type == "cpu"
         entry = {}
-        state._join(entry, param, slice(0, 256), {"step": forms["step"]}, None)
+        entries._join(entry, param, slice(0, 256), {"step": forms["step"]}, None)
         assert entry["step"].device == param.device
 
 
