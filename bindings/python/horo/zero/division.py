@@ -2,6 +2,7 @@
 
 import collections
 import itertools
+import operator
 
 import torch
 
@@ -48,8 +49,9 @@ class Division:
         for param in params:
             if self.masters or not self.is_whole:  # on all ranks alike
                 check_gradient(param, self.names.get(param, "without a name"))
-        if self.layout is not None and self.layout.tensors == _forms(params) and _are_same(params, self.params):
-            return
+        if self.layout is not None and self.layout.tensors == _forms(params):
+            if all(map(operator.is_, params, self.params)):
+                return
         for param in params:
             check_dense(param, f"horo.zero: parameter {self.names.get(param, 'without a name')}")
         if self.layout is not None:
@@ -90,6 +92,12 @@ class Division:
         self.layout, self.params, self.pieces, self.state = layout, params, pieces, state
         self._part_gather = None
 
+    def divide(self):
+        """Each member keeps its pieces of the state of whole parameters, if it has not done so."""
+        if self.layout is None:
+            members = [horo.members()[rank] for rank in self.process_set.ranks]
+            self.adopt(self.layout_of(members, [0] * len(members), self.params), self.params)
+
     def update(self, step):
         """step() of the user's class, of the pieces. What belongs to no parameter is theirs from then on."""
         self.state.update(loose := self.loose_state())
@@ -105,9 +113,7 @@ class Division:
     def run(self, step):
         """Updates the pieces of this rank, and gives the parameters the values of the other members. Collective;
         blocks."""
-        if self.layout is None:
-            members = [horo.members()[rank] for rank in self.process_set.ranks]
-            self.adopt(self.layout_of(members, [0] * len(members), self.params), self.params)
+        self.divide()
         self.update(step)
         if len(self.layout.members) > 1:
             self._part_gather = self._part_gather or FixedPartGather(self.layout, self.process_set, self.gather.label)
@@ -141,7 +147,3 @@ class Division:
 def _forms(params):
     """What a Layout needs of them."""
     return tuple((one.numel(), kind_of(one)) for one in params)
-
-
-def _are_same(params, others):
-    return len(params) == len(others) and all(one is other for one, other in zip(params, others))

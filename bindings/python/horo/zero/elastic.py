@@ -26,6 +26,9 @@ class ElasticDivision(Division):
                 self.update(step)
             is_settled = self._settle(step)
 
+    def divide(self):
+        """Not here: the members of a step agree on the layout."""
+
     def change(self, params):
         """See Division."""
         self._settle(is_change=True)

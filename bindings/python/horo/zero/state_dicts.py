@@ -84,6 +84,13 @@ class StateDicts:
     def _zero_params(self):
         return [param for group in self.param_groups for param in group["params"]]
 
+    def horo_divide(self, process_set):
+        """All ranks of process_set have loaded the same state: each keeps its part alone."""
+        ranks = self._zero.process_set.ranks
+        if self.state and self._zero.process_set.included() and set(ranks) <= set(process_set.ranks):
+            self._zero.begin(self.param_groups, self.state)
+            self._zero.divide()
+
     def horo_gather(self, *take):
         """state_dict() on all ranks of the process set, which all call it; blocks. Keeps nothing of it. take(state,
         members): what this rank keeps of the state of a parameter that these members divide; default: all."""

@@ -8,6 +8,7 @@ import torch
 
 from horo import _default
 from horo._compression import codec_of
+from horo._sets import global_process_set
 from horo._specs import op_name
 from horo.elastic.buffers import PER_RANK, REPLICATED, Sharded, form_of, sharded
 from horo.elastic.fields import Field, InPlace, StateDict
@@ -99,6 +100,10 @@ class OfOptimizer(Field):
         """What distributes it may be other options."""
         return [row for row in self.terms() if not row[0].startswith(self._full("distributed."))]
 
+    def loaded(self):
+        if hasattr(self.value, "horo_divide"):
+            self.value.horo_divide(global_process_set)
+
     def give_up(self):
         self.value.zero_grad(set_to_none=True)
 
@@ -135,7 +140,8 @@ class OfOptimizer(Field):
 class OfDivided(OfOptimizer):
     """Of an optimizer whose ranks divide its state, and deal it anew among those that are there. horo_rest() is what
     the ranks have alike, and horo_take(rest) sets it. While it is None, before the state is divided, each has all.
-    horo_gather(take) is its state_dict() on all ranks, with take(state of a parameter, members that divide it)."""
+    horo_gather(take) is its state_dict() on all ranks, with take(state of a parameter, members that divide it).
+    horo_divide(process_set): all ranks of the set have loaded the same state."""
 
     def _content(self):
         rest = self.value.horo_rest()
