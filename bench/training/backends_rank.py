@@ -1,34 +1,20 @@
-"""One rank of bench/torch_distributed. The argument is the JSON task of backends.py. Rank 0 writes result.json into the
-folder of the task: the input of backends.row_of(), one for each size or kind of step."""
+"""One rank of bench/torch_distributed, started by two_backends.py with a task of backends.py. The result: inputs of
+backends.row_of(), one for each size or kind of step."""
 
-import gc
 import hashlib
-import json
-import os
 import sys
-import time
 
-import machine
 import models
 import torch
 import torch.distributed as dist
+import two_backends
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-
-import horo
 
 WARM_STEPS, WARM_CALLS, MOST_STEPS, MOST_CALLS = 4, 20, 100, 2000
 LOSS_STEPS = 2  # before the losses are compared: later sums of different orders part them
 STEP_TURNS = 5  # a turn of steps takes as long as so many of a collective
-BATCHES = 4
 FLOAT_BYTES = 4
-
-
-def slowest(seconds, group):
-    """The maximum over ranks."""
-    value = torch.tensor([seconds], dtype=torch.float64)
-    dist.all_reduce(value, dist.ReduceOp.MAX, group=group)
-    return value.item()
 
 
 class Calls:
@@ -87,11 +73,7 @@ class Calls:
 
     def turn(self, count):
         """Seconds of the slowest rank for a call."""
-        dist.barrier(group=self.group)
-        begin = time.perf_counter()
-        for number in range(count):
-            self.call(number)
-        return slowest(time.perf_counter() - begin, self.group) / count * self.share
+        return two_backends.turn(self.call, count, self.group) * self.share
 
 
 class Steps:
@@ -125,11 +107,7 @@ class Steps:
 
     def turn(self, count):
         """Seconds of the slowest rank for a step."""
-        dist.barrier(group=self.group)
-        begin = time.perf_counter()
-        for _ in range(count):
-            self.step()
-        return slowest(time.perf_counter() - begin, self.group) / count
+        return two_backends.turn(lambda _: self.step(), count, self.group)
 
     def loss(self):
         """Of one more step, the mean of all ranks."""
@@ -140,30 +118,17 @@ class Steps:
     def digests(self):
         """The sha256 of the parameters of each rank."""
         data = b"".join(each.detach().numpy().tobytes() for each in self.model.parameters())
-        found = [None] * dist.get_world_size()
-        dist.all_gather_object(found, hashlib.sha256(data).hexdigest(), group=self.group)
-        return found
-
-
-def quiet_round(wait_s, group):
-    """Whether the machine is quiet. Runs a full garbage collection first, which would otherwise occur in one turn of
-    hundreds."""
-    gc.collect()
-    dist.barrier(group=group)
-    found = torch.tensor([machine.wait_until_quiet(wait_s) if dist.get_rank() == 0 else False])
-    dist.broadcast(found, 0, group=group)
-    return bool(found.item())
+        return two_backends.digests(hashlib.sha256(data).hexdigest(), self.group)
 
 
 def play(field, task, turn_s, most):
     """{"quiet", "seconds"} of the rounds. field: {backend: what has turn()}. most: calls of a turn."""
     for one in field.values():
         one.turn(WARM_CALLS if most == MOST_CALLS else WARM_STEPS)
-    longest = max(one.turn(2) for one in field.values())
-    count = min(most, max(2, round(turn_s / longest)))
+    count = two_backends.calls_of_turn(field.values(), turn_s, most)
     seconds, quiet, names = {name: [] for name in field}, [], list(field)
     for number in range(task["rounds"]):
-        quiet.append(quiet_round(task["wait_s"], field["gloo"].group))
+        quiet.append(two_backends.quiet_round(task["wait_s"], field["gloo"].group))
         for name in names[number % 2 :] + names[: number % 2]:
             field[name].turn(1)
             seconds[name].append(field[name].turn(count))
@@ -176,9 +141,7 @@ def of_collective(task, name, size, groups):
 
 
 def of_steps(task, model, kind, groups):
-    made = models.task_of(model, task["tensors"])
-    drawn = torch.Generator().manual_seed(1 + dist.get_rank())
-    batches = [made.draw(drawn) for _ in range(BATCHES)]
+    made, batches = two_backends.drawn(model, task["tensors"])
     field = {backend: Steps(kind, made, batches, group) for backend, group in groups.items()}
     found = {"what": f"{model} {kind}", "samples": made.samples * dist.get_world_size()}
     found["bytes"] = sum(each.nbytes for each in made.make().parameters())
@@ -193,29 +156,10 @@ def of_steps(task, model, kind, groups):
 
 def measure(task, groups):
     """All figures, in the order of the table."""
-    for model in task["models"]:
-        for kind in task["steps"]:
-            yield of_steps(task, model, kind, groups)
+    found = [of_steps(task, model, kind, groups) for model in task["models"] for kind in task["steps"]]
     for name in task["collectives"]:
-        for size in [0] if name == "barrier" else task["sizes"]:
-            yield of_collective(task, name, size, groups)
+        found += [of_collective(task, name, size, groups) for size in ([0] if name == "barrier" else task["sizes"])]
+    return found
 
 
-def main():
-    task = json.loads(sys.argv[1])
-    rank, size = int(os.environ["HORO_RANK"]), int(os.environ["HORO_SIZE"])
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    store = dist.FileStore(os.path.join(task["folder"], "store"), size)
-    horo.init()
-    dist.init_process_group("horo", store=store, rank=rank, world_size=size)
-    groups = {"gloo": dist.new_group(backend="gloo"), "horo": dist.group.WORLD}
-    found = list(measure(task, groups))
-    if rank == 0:
-        with open(os.path.join(task["folder"], "result.json"), "w") as file:
-            json.dump(found, file)
-    dist.barrier(group=groups["gloo"])
-    dist.destroy_process_group()
-    horo.shutdown()
-
-
-main()
+two_backends.run(measure)

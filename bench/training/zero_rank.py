@@ -1,21 +1,16 @@
-"""One rank of bench/zero. The argument is its JSON task. Rank 0 writes result.json into the folder of the task:
+"""One rank of bench/zero, started by two_backends.py. The result:
 
 {"quiet": [one per round], "bytes": of the parameters, "contestants": {name: {"seconds": [of a step, one per round],
  "held": bytes of a rank for each element, "sent": bytes of a step for each byte of the parameters, mean of the
  ranks, or None, "sha256": [one per rank]}}}
 """
 
-import gc
 import hashlib
-import json
-import os
-import sys
-import time
 
-import machine
 import models
 import torch
 import torch.distributed as dist
+import two_backends
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
@@ -23,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import horo.torch as hvd
 from horo import zero
 
-WARM_STEPS, MOST_STEPS, COUNTED_STEPS, BATCHES, RATE = 3, 100, 4, 4, 1e-4
+WARM_STEPS, MOST_STEPS, COUNTED_STEPS, RATE = 3, 100, 4, 1e-4
 
 
 def local(tensor):
@@ -76,7 +71,7 @@ class Contestant:
         zero.fully_shard(self.bare, models.BLOCKS, stage=2)
         self.optimizer = self._adam()
 
-    def step(self):
+    def step(self, _):
         batch = self.batches[self.number % len(self.batches)]
         self.number += 1
         self.optimizer.zero_grad()
@@ -85,13 +80,7 @@ class Contestant:
 
     def turn(self, count):
         """Seconds of the slowest rank for a step."""
-        dist.barrier(group=self.groups["gloo"])
-        begin = time.perf_counter()
-        for _ in range(count):
-            self.step()
-        value = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
-        dist.all_reduce(value, dist.ReduceOp.MAX, group=self.groups["gloo"])
-        return value.item() / count
+        return two_backends.turn(self.step, count, self.groups["gloo"])
 
     def held(self):
         """Bytes of parameters, gradients and state of this rank for each element of the model, after a step."""
@@ -117,9 +106,7 @@ class Contestant:
         for each in self.bare.parameters():
             whole = each.full_tensor() if hasattr(each, "full_tensor") else each
             digest.update(whole.detach().numpy().tobytes())
-        found = [None] * dist.get_world_size()
-        dist.all_gather_object(found, digest.hexdigest(), group=self.groups["gloo"])
-        return found
+        return two_backends.digests(digest.hexdigest(), self.groups["gloo"])
 
 
 def sent_bytes():
@@ -127,28 +114,16 @@ def sent_bytes():
     return sum(one["bytes_sent"] for one in counters["collectives"])
 
 
-def quiet_round(wait_s, group):
-    """Whether the machine is quiet. Runs a full garbage collection first."""
-    gc.collect()
-    dist.barrier(group=group)
-    found = torch.tensor([machine.wait_until_quiet(wait_s) if dist.get_rank() == 0 else False])
-    dist.broadcast(found, 0, group=group)
-    return bool(found.item())
-
-
 def measure(task, groups):
-    made = models.task_of(task["model"], task["tensors"])
-    drawn = torch.Generator().manual_seed(1 + dist.get_rank())
-    batches = [made.draw(drawn) for _ in range(BATCHES)]
+    made, batches = two_backends.drawn(task["model"], task["tensors"])
     field = {name: Contestant(name, made, batches, groups) for name in task["contestants"]}
     for one in field.values():
         one.turn(WARM_STEPS)
     found = {name: {"held": one.held(), "sent": one.sent(), "seconds": []} for name, one in field.items()}
-    longest = max(one.turn(2) for one in field.values())
-    count = min(MOST_STEPS, max(2, round(task["turn_ms"] / 1000 / longest)))
+    count = two_backends.calls_of_turn(field.values(), task["turn_ms"] / 1000, MOST_STEPS)
     quiet, names = [], list(field)
     for number in range(task["rounds"]):
-        quiet.append(quiet_round(task["wait"], groups["gloo"]))
+        quiet.append(two_backends.quiet_round(task["wait"], groups["gloo"]))
         at = number % len(names)
         for name in names[at:] + names[:at]:
             field[name].turn(1)
@@ -159,21 +134,4 @@ def measure(task, groups):
     return {"quiet": quiet, "bytes": size, "model": task["model"], "steps": count, "contestants": found}
 
 
-def main():
-    task = json.loads(sys.argv[1])
-    rank, size = int(os.environ["HORO_RANK"]), int(os.environ["HORO_SIZE"])
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    store = dist.FileStore(os.path.join(task["folder"], "store"), size)
-    hvd.init()
-    dist.init_process_group("horo", store=store, rank=rank, world_size=size)
-    groups = {"gloo": dist.new_group(backend="gloo"), "horo": dist.group.WORLD}
-    found = measure(task, groups)
-    if rank == 0:
-        with open(os.path.join(task["folder"], "result.json"), "w") as file:
-            json.dump(found, file)
-    dist.barrier(group=groups["gloo"])
-    dist.destroy_process_group()
-    hvd.shutdown()
-
-
-main()
+two_backends.run(measure)

@@ -138,6 +138,7 @@ def test_numpy_and_torch_have_the_same_calls_and_the_page_lists_them(root):
         "broadcast_object",
         "clip_grad_norm_",
         "empty",
+        "state_as_saved",
     }
     assert of_torch.keys() - of_numpy.keys() == more | {"broadcast_parameters", "broadcast_optimizer_state"}
     listed = set(re.findall(r"`(\w+)\(", (root / "docs/python.md").read_text()))

@@ -27,7 +27,7 @@ def test_the_plans_reach_every_place():
     assert {plan.way for plan in plans} == set(zero.WAYS) and all(len(plan.events) >= 2 for plan in plans)
 
 
-MESSAGE = "horo.zero: member 1 was lost, and so was its buddy, member 2: a part of the state of AdamW is gone"
+MESSAGE = "horo: member 1 was lost, and so was its buddy, member 2: a part of the state of AdamW is gone"
 ROUNDS = "[0] round 1 0,1,2,3 0,1,2,3\n[3] round 1 0,1,2,3 0,1,2,3\n"
 DEATHS = "[1] kills updated@7\n[2] kills updated@8\n"
 

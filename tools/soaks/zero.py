@@ -6,10 +6,12 @@ ranks raise the same ShardLost.
 """
 
 import collections
+import itertools
 import pathlib
 import random
 import re
 import subprocess
+import sys
 import tempfile
 
 from . import learn, survivors
@@ -30,6 +32,8 @@ PAIR = re.compile(r"member (\d+) was lost, and so was its buddy, member (\d+): "
 
 def add_arguments(parser):
     parser.add_argument("--jobs", type=int, default=100, help="number of jobs (default: 100)")
+    what = "after --jobs, further ones until there are so many deaths at random moments (default: none)"
+    parser.add_argument("--random-deaths", type=int, default=0, help=what)
     parser.add_argument("--first", type=int, default=0, help="the number of the first job (default: 0)")
     parser.add_argument("--kinds", nargs="+", choices=sorted(set(KINDS)), help="of the jobs, in turn (default: all)")
     horo = survivors.ROOT / "build/release/tools/horo/horo"
@@ -149,7 +153,11 @@ def run_all(options):
     interpreter = learn.python()
     kinds = options.kinds or KINDS
     table, places, wrong = {}, collections.Counter(), []
-    for number in range(options.first, options.first + options.jobs):
+    if options.random_deaths and "moments" not in kinds:
+        sys.exit("soak zero: --random-deaths without --kinds moments; expected that kind among the kinds")
+    for number in itertools.count(options.first):
+        if number >= options.first + options.jobs and places["timer"] >= options.random_deaths:
+            break
         kind = kinds[number % len(kinds)]
         plan = plan_of(random.Random(f"{options.seed}/zero/{number}"), number, kind)
         row, deaths, fault = run_one(plan, options, interpreter)
@@ -169,4 +177,6 @@ def show(summary):
     print(f"\n{'kind':<10}" + "".join(f"{column:>8}" for column in columns))
     for kind, row in summary["table"].items():
         print(f"{kind:<10}" + "".join(f"{row[column]:>8}" for column in columns))
+    random_ones = summary["places"].get("timer", 0)
+    print(f"{random_ones} random deaths, {sum(summary['places'].values()) - random_ones} others")
     print("deaths: " + ", ".join(f"{place} {count}" for place, count in sorted(summary["places"].items())))

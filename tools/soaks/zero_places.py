@@ -11,9 +11,9 @@ CHUNK_BYTES = 3000  # of a gather, so that a step has several
 
 def watch(optimizer, at):
     """Calls at(place) at each of them. before-step and after-step are those of the first chunk of a step's gather."""
-    from horo.zero import gather
+    from horo.torch.sharding import layout
 
-    gather.CHUNK_BYTES = CHUNK_BYTES
+    layout.CHUNK_BYTES = CHUNK_BYTES
 
     def around(call, word=None):
         def called(*args, **options):
@@ -26,8 +26,8 @@ def watch(optimizer, at):
         return called
 
     division = optimizer._zero
-    exchange, update = division.exchange, division.update
-    exchange.tensors, exchange.objects = around(exchange.tensors), around(exchange.objects, "objects")
+    gather, update = division.gather, division.update
+    gather.tensors, gather.objects = around(gather.tensors), around(gather.objects, "objects")
 
     def updated(step):
         update(lambda: (step(), at("updating")))

@@ -5,7 +5,7 @@ import ast
 from tidy_rules import source
 
 EXTENSIONS = ("bindings/python/horo/zero/",)
-OPEN = ("horo", "horo.torch", "horo.elastic")  # the modules whose names are public
+OPEN = ("horo", "horo.torch", "horo.torch.sharding", "horo.elastic")  # the modules whose names are public
 
 
 def check_extension(name, text):

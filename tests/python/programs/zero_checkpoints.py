@@ -58,5 +58,6 @@ for name in OTHERS:
         go_on(kind, model, optimizer, name[-1])
         model, optimizer = made(kind)
         horo.checkpoint.load(os.path.join(FOLDER, name), {"model": model, "optimizer": optimizer})
+        assert kind == "plain" or not optimizer.state, "each rank has its part alone"
         go_on(kind, model, optimizer, name[-1])
 hvd.shutdown()

@@ -14,11 +14,11 @@ import torch
 from zero_models import Odd, batches, loss_of, sha_of, two_groups, wrapped
 
 import horo.torch as hvd
-from horo.zero import gather
+from horo.torch.sharding import layout
 
 STEPS = 8
 KIND, *DEATHS = sys.argv[1:]
-gather.CHUNK_BYTES = 4000  # several in a step: before-step is before the first one, after-step after it
+layout.CHUNK_BYTES = 4000  # several in a step: before-step is before the first one, after-step after it
 torch.set_num_threads(1)
 hvd.init()
 ID = hvd.rank()
@@ -50,8 +50,8 @@ hvd.broadcast_parameters(model.state_dict(), 0)
 model.down.weight.register_hook(lambda _: die_if("backward"))
 optimizer.register_step_pre_hook(lambda *_: die_if("between"))
 if KIND == "zero":
-    exchange, update = optimizer._zero.exchange, optimizer._zero.update
-    exchange.tensors, exchange.objects = dying(exchange.tensors), dying(exchange.objects, "objects")
+    gather, update = optimizer._zero.gather, optimizer._zero.update
+    gather.tensors, gather.objects = dying(gather.tensors), dying(gather.objects, "objects")
     optimizer._zero.update = lambda step: (update(step), die_if("updated"))
 else:
     later = [place for death in DEATHS for _, place, _ in [death.split(":")] if place not in ("backward", "between")]

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import types
 
 import torch
 from raising import raises
@@ -199,13 +198,13 @@ def sets_of_ranks():
 
 
 def gathers_in_many_chunks():
-    from horo.zero import gather
+    from horo.torch.sharding import layout
 
-    before, gather.CHUNK_BYTES = gather.CHUNK_BYTES, 1000
+    before, layout.CHUNK_BYTES = layout.CHUNK_BYTES, 1000
     try:
         alike(lambda kind: trained_odd(kind))
     finally:
-        gather.CHUNK_BYTES = before
+        layout.CHUNK_BYTES = before
 
 
 def trained_odd(kind):
@@ -244,14 +243,19 @@ def states_are_broadcast_after_steps_and_keep_their_dtypes():
     if ME == 0:
         optimizer.state[model.odd]["momentum_buffer"] = torch.arange(1003.0)
     hvd.broadcast_optimizer_state(optimizer, 0)
-    assert torch.equal(optimizer.state[model.odd]["momentum_buffer"], torch.arange(1003.0))
+    assert torch.equal(optimizer.state_of(model.odd)["momentum_buffer"], torch.arange(1003.0))
     model = Odd()
     optimizer = adam(model, "zero")
     train(model, optimizer, batches(ME, 2))
     optimizer.gather_state(None)
     before = sha_of_state(optimizer.state_dict())
     hvd.broadcast_optimizer_state(optimizer, SIZE - 1)
-    assert optimizer._zero_whole is None and sha_of_state(optimizer.state_dict()) == before
+    assert optimizer._zero_whole is None and {*optimizer.state} <= {model.frozen}, "each rank has its part alone"
+    parts = torch.tensor(float(divided_state_bytes(optimizer)))
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert hvd.allreduce(parts, op=hvd.Sum) <= 8 * trained
+    optimizer.gather_state(None)
+    assert sha_of_state(optimizer.state_dict()) == before
     train(model, optimizer, batches(ME, 1))
     assert optimizer._zero_whole is None
     saved = horo.elastic.State(optimizer=optimizer)._fields()[0].of_checkpoint()
@@ -348,16 +352,15 @@ def sets_of_one_rank():
 def numbers_on_a_device_are_values():
     from torch._subclasses import FakeTensorMode
 
-    from horo.zero import state
+    from horo.torch.sharding import Extent, entries
 
     with FakeTensorMode():
         param, part = torch.zeros(512, device="cuda"), torch.zeros(256, device="cuda")
         entry = {"step": torch.zeros((), device="cuda"), "exp_avg": part}
-        piece = types.SimpleNamespace(tensor=part, is_whole=False, entry=lambda _: entry)
-        forms = state._forms(piece, {}, "Adam")
+        forms = entries._forms(param, Extent(0, 0, 256), entry, "Adam")
         assert forms["exp_avg"][0] == "cut" and forms["step"][0] == "value" and forms["step"][1].device.type == "cpu"
         entry = {}
-        state._join(entry, param, slice(0, 256), {"step": forms["step"]}, None)
+        entries._join(entry, param, slice(0, 256), {"step": forms["step"]}, None)
         assert entry["step"].device == param.device
 
 

@@ -67,6 +67,8 @@ def load(path, x, trust=False):
     else:
         for field in content.fields:
             field.finish()
+    for field in content.fields:
+        field.loaded()
     return {field.name: field.value for field in content.fields if field.is_replaced}
 
 

@@ -146,6 +146,8 @@ class Keeper:
         for _, buffer in room:
             buffer.finish()
         state._take(content.fields, reader.index["rest"])
+        for field in content.fields:
+            field.loaded()
         return None
 
     # Borders

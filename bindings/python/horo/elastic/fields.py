@@ -75,6 +75,9 @@ class Field:
         """At the rank that joins: the tensors are filled."""
         self._take(decode(self._rest, [tensor for _, tensor, _ in self._made], self.options.trust))
 
+    def loaded(self):
+        """All ranks of the world have loaded it from a checkpoint, and call this."""
+
     def give_up(self):
         """This rank was evicted in the middle of a step: forgets what belongs to that alone."""
 

@@ -10,7 +10,7 @@ except ImportError as error:
 
 from horo import _hints
 from horo._exports import *
-from horo.torch import elastic, mpi_ops, tracing
+from horo.torch import elastic, mpi_ops, sharding, tracing
 from horo.torch.audit import audit
 from horo.torch.clipping import clip_grad_norm_
 from horo.torch.compression import Codec, Compressor
@@ -39,6 +39,7 @@ from horo.torch.ops import (
     send_async,
 )
 from horo.torch.optimizer import DistributedOptimizer
+from horo.torch.optimizer_state import state_as_saved
 from horo.torch.recipes import Warmup, lr_scale, metric_average
 from horo.torch.sync_batch_norm import SyncBatchNorm
 

@@ -153,6 +153,8 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, *, process_set=g
     with held:  # functions of on_change() find the new state
         state = _repeated(lambda root: _optimizer_state(optimizer, root, process_set), root_rank, process_set)
         _load_on_all(optimizer, state, process_set)
+        if hasattr(optimizer, "horo_divide"):
+            optimizer.horo_divide(process_set)
 
 
 def _load_on_all(optimizer, state, process_set):

@@ -3,8 +3,8 @@
 optimizer = horo.zero.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 """
 
+from horo.torch.sharding import ShardLost
 from horo.zero.optimizer import DistributedOptimizer
-from horo.zero.shard_lost import ShardLost
 from horo.zero.sharded import fully_shard
 
 __all__ = ["DistributedOptimizer", "ShardLost", "fully_shard"]

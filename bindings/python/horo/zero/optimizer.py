@@ -16,7 +16,9 @@ import horo.torch as hvd
 from horo.zero.divided import Divided
 from horo.zero.division import Division
 from horo.zero.elastic import ElasticDivision
-from horo.zero.options import check, stays_whole
+
+_NAMES = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta")
+ELEMENTWISE = tuple(getattr(torch.optim, name) for name in _NAMES)
 
 
 def DistributedOptimizer(
@@ -38,8 +40,8 @@ def DistributedOptimizer(
     is_iterator = isinstance(named_parameters, collections.abc.Iterator)  # it gives its values once
     named = list(named_parameters) if is_iterator else named_parameters
     given = inspect.signature(hvd.DistributedOptimizer).bind(optimizer, named, *args, **options).arguments
-    is_whole = stays_whole(optimizer, partition)
-    check(name, given, redundancy)
+    is_whole = _stays_whole(optimizer, partition)
+    _check(name, given, redundancy)
     names = _names_of(optimizer, named)
     plain, user = type(optimizer), type(optimizer).step
     body = {"__module__": plain.__module__, "__qualname__": plain.__qualname__, "__doc__": plain.__doc__}
@@ -48,7 +50,7 @@ def DistributedOptimizer(
     optimizer.__class__ = type(plain.__name__, (Divided, plain), body)
     made = Division
     if horo.is_elastic():
-        made = functools.partial(ElasticDivision, has_buddies=redundancy != 0)
+        made = functools.partial(ElasticDivision, has_copies=redundancy != 0)
     optimizer.divide(made(name, given.get("process_set", hvd.global_process_set), names, is_whole, masters))
     try:
         return hvd.DistributedOptimizer(optimizer, named, *args, **options)
@@ -65,3 +67,35 @@ def _names_of(optimizer, named):
     pairs = named.items() if isinstance(named, dict) else named if isinstance(named, collections.abc.Iterable) else ()
     pairs = [pair for pair in pairs if isinstance(pair, tuple) and len(pair) == 2]
     return {param: str(name) for name, param in pairs if isinstance(param, torch.Tensor)}
+
+
+def _stays_whole(optimizer, partition):
+    """Whether no parameter is divided. partition: see DistributedOptimizer."""
+    kind = type(optimizer)
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(
+            "horo.zero: LBFGS reads all parameters at once and calls its closure many times; use another one"
+        )
+    is_known = kind in ELEMENTWISE or getattr(kind, "horo_elementwise", False)
+    if partition not in (None, "blocks", "tensors"):
+        raise ValueError(f"horo.zero: partition={partition!r}; expected 'blocks', 'tensors' or None")
+    if partition == "blocks" and not is_known:
+        raise ValueError(
+            f"horo.zero: partition='blocks' and {kind.__name__}, which may need whole parameters; expected 'tensors', "
+            f"or {kind.__name__}.horo_elementwise = True if its step() updates each element by itself"
+        )
+    return partition == "tensors" or not is_known
+
+
+def _check(name, given, redundancy):
+    """Raises ValueError for an option of hvd.DistributedOptimizer that excludes a divided step(), or for no number of
+    copies."""
+    if redundancy not in ((None, 0, 1) if horo.is_elastic() else (None, 0)):
+        raise ValueError(
+            f"horo.zero: redundancy={redundancy!r}; expected 0 or 1 in an elastic job, and 0 in others, which a lost "
+            "rank ends"
+        )
+    if given.get("op") == hvd.Adasum:
+        raise ValueError(f"horo.zero: op=Adasum and {name}: it reduces changes of whole parameters; use Average or Sum")
+    if given.get("cross_barrier"):
+        raise ValueError(f"horo.zero: cross_barrier=True and {name}: step() gathers parameters; leave it out")

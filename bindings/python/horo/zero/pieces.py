@@ -3,20 +3,10 @@ one, so that nothing is copied, and the script may do with the whole one what it
 
 import torch
 
+from horo.torch.sharding import flat, like
+
 MASTER = "horo_master"  # the key of a master copy in the state of a parameter
 SHORT = (torch.bfloat16, torch.float16)
-
-
-def check_dense(param, name):
-    """Raises ValueError if the elements of a parameter are not one run of memory."""
-    stride = 1
-    for step, size in sorted(zip(param.stride(), param.shape)):
-        if size > 1 and step != stride:
-            raise ValueError(
-                f"horo.zero: the elements of parameter {name}, of shape {list(param.shape)} and strides "
-                f"{list(param.stride())}, are not one run of memory; expected a dense tensor, as of contiguous()"
-            )
-        stride *= size
 
 
 def check_gradient(param, name):
@@ -26,19 +16,6 @@ def check_gradient(param, name):
             f"horo.zero: parameter {name} has a sparse gradient, which cannot be divided: "
             "expected partition='tensors' without masters, or sparse_as_dense=True"
         )
-
-
-def flat(tensor):
-    """The elements of a dense tensor in the order of its memory."""
-    tensor = tensor.detach()
-    return tensor.view(-1) if tensor.is_contiguous() else tensor.as_strided((tensor.numel(),), (1,))
-
-
-def like(param, tensor):
-    """The values of a tensor of the same shape, with the strides of the parameter."""
-    if tensor.stride() == param.stride() or tensor.numel() < 2:
-        return tensor
-    return torch.empty_like(param, dtype=tensor.dtype, device=tensor.device, requires_grad=False).copy_(tensor)
 
 
 class Piece:

@@ -1,12 +1,9 @@
 """The state_dict() of a divided optimizer, how it is gathered and loaded. Methods horo_... are what horo's State,
 checkpoints and broadcasts call."""
 
-import torch
-
 import horo
-from horo.zero.exchange import my_id
-from horo.zero.pieces import MASTER, SHORT
-from horo.zero.state import rows_of
+import horo.torch as hvd
+from horo.zero.pieces import MASTER
 
 _WHOLE_STATE = (
     "the state of this {} is divided among the ranks: call optimizer.gather_state(root_rank) on all ranks after the "
@@ -20,23 +17,22 @@ class StateDicts:
     def gather_state(self, root_rank=0):
         """Then state_dict() on root_rank is that of the user's class, until the next step(). None: on all ranks. All
         ranks of the process set call it; blocks. Raises ValueError for a rank outside of it."""
-        division = self._zero
-        if root_rank is not None and root_rank not in division.process_set.ranks:
+        ranks = self._zero.process_set.ranks
+        if root_rank is not None and root_rank not in ranks:
             raise ValueError(
-                f"horo.zero: gather_state({root_rank!r}); expected one of the ranks {division.process_set.ranks}, or "
-                "None for all of them"
+                f"horo.zero: gather_state({root_rank!r}); expected one of the ranks {ranks}, or None for all of them"
             )
-        self._gather(root_rank is None or root_rank == horo.rank())
+        self._zero_whole = self._zero_gather(root_rank is None or root_rank == horo.rank())
 
-    def _gather(self, mine, take=dict):
-        """mine: whether this rank keeps the state, as take(state of a parameter)."""
+    def _zero_gather(self, is_mine, *take):
+        """The state of all parameters, or None: this rank does not want it, or has it. take: see Division.whole()."""
         division = self._zero
         if not division.process_set.included():
-            return
+            return None
         division.begin(self.param_groups, self.state)
-        whole = division.whole(lambda _: mine, take)
-        if division.layout is not None:
-            self._zero_whole = {**division.loose_state(), **self.state, **whole} if mine else None
+        whole = division.whole(lambda _: is_mine, *take)
+        is_divided = division.layout is not None
+        return {**division.loose_state(), **self.state, **whole} if is_mine and is_divided else None
 
     def state_of(self, param):
         """The state of one parameter, whole: a dict. All ranks of the process set call it; blocks."""
@@ -47,14 +43,18 @@ class StateDicts:
         return whole.get(param, self.state.get(param, {}))
 
     def state_dict(self):
-        if self._zero.layout is None:
-            return super().state_dict()
-        if self._zero_whole is None:
-            if len(self._zero.layout.members) > 1:
+        layout = self._zero.layout
+        if layout is not None and self._zero_whole is None:
+            if len(layout.members) > 1:
                 raise RuntimeError(_WHOLE_STATE.format(type(self).__name__))
             self.gather_state(None)
-        before, self.state = self.state, self._zero_whole
+        return self._zero_dict(self._zero_whole)
+
+    def _zero_dict(self, whole):
+        """state_dict() of this state; None: of that which the optimizer has."""
+        before = self.state
         try:
+            self.state = before if whole is None else whole
             return super().state_dict()
         finally:
             self.state = before
@@ -65,62 +65,36 @@ class StateDicts:
     def horo_load(self, state_dict, is_exact=True):
         """load_state_dict(). is_exact: values keep their types and dtypes, which torch makes those of the parameters.
         Those of master copies are never rounded."""
-        is_entry = {number: isinstance(entry, dict) for number, entry in state_dict["state"].items()}
-        masters = {n: entry[MASTER] for n, entry in state_dict["state"].items() if is_entry[n] and MASTER in entry}
-        state, loaded = dict(state_dict["state"]), {}
-        for number in masters:
-            state[number] = {key: value for key, value in state[number].items() if key != MASTER}
-            if not state[number]:  # the user's class does not take it
-                del state[number]
-
-        def restore(_):
-            numbers = [number for group in loaded["param_groups"] for number in group["params"]]
-            for number, param in zip(numbers, self._zero_params()):
-                has_master = self._zero.masters and param.dtype in SHORT
-                if number in loaded["state"] and (is_exact or has_master):
-                    self.state[param] = dict(loaded["state"][number])
-                if number in masters and has_master:
-                    self.state[param][MASTER] = masters[number]
-
-        hooks = [
-            self.register_load_state_dict_pre_hook(lambda _, content: loaded.update(content)),  # after the script's
-            self.register_load_state_dict_post_hook(restore, prepend=True),
-        ]
-        try:
+        division, state, masters = self._zero, {}, {}
+        numbers = (number for group in state_dict["param_groups"] for number in group["params"])
+        params = dict(zip(numbers, self._zero_params()))
+        for number, entry in state_dict["state"].items():
+            if isinstance(entry, dict) and MASTER in entry:
+                if number in params and division.has_master(params[number]):
+                    masters[number] = {MASTER: entry[MASTER]}
+                entry = {key: value for key, value in entry.items() if key != MASTER}
+                if not entry:  # the user's class does not take it
+                    continue
+            state[number] = entry
+        with hvd.state_as_saved(self, lambda param: is_exact or division.has_master(param), masters):
             super().load_state_dict({**state_dict, "state": state})
-        finally:
-            for hook in hooks:
-                hook.remove()
         self._zero_whole = None
-        self._zero.forget()
+        division.forget()
 
     def _zero_params(self):
         return [param for group in self.param_groups for param in group["params"]]
 
-    def horo_gather(self, take=dict):
-        """state_dict() on all ranks of the process set, which all call it; blocks. Keeps nothing of it."""
-        before = self._zero_whole
-        try:
-            self._gather(True, take)
-            return self.state_dict()
-        finally:
-            self._zero_whole = before
+    def horo_divide(self, process_set):
+        """All ranks of process_set have loaded the same state: each keeps its part alone."""
+        ranks = self._zero.process_set.ranks
+        if self.state and self._zero.process_set.included() and set(ranks) <= set(process_set.ranks):
+            self._zero.begin(self.param_groups, self.state)
+            self._zero.divide()
 
-    def horo_rows(self):
-        """horo_gather(), where this rank has some rows of each tensor of the divided state, with an attribute
-        horo_rows, (shape, first, last); and the members that have the others, or None: all is whole."""
-        layout = None
-
-        def take(entry):
-            nonlocal layout
-            layout = self._zero.layout
-            place = layout.members.index(my_id())
-            return {key: rows_of(value, place, len(layout.members)) for key, value in entry.items()}
-
-        is_plain = super().state_dict.__func__ is torch.optim.Optimizer.state_dict
-        hooks = {**self._optimizer_state_dict_pre_hooks, **self._optimizer_state_dict_post_hooks}
-        content = self.horo_gather(take if is_plain and not hooks else dict)  # others may read whole tensors
-        return content, layout and layout.members
+    def horo_gather(self, *take):
+        """state_dict() on all ranks of the process set, which all call it; blocks. Keeps nothing of it. take(state,
+        members): what this rank keeps of the state of a parameter that these members divide; default: all."""
+        return self._zero_dict(self._zero_gather(True, *take))
 
     def horo_rest(self):
         """What the ranks have alike, in the form of a state_dict(): the options of the groups, and the state that is
@@ -144,5 +118,5 @@ class StateDicts:
     def horo_terms(self):
         """[(name, text)]: how it is divided."""
         division = self._zero
-        partition, copies = "tensors" if division.is_whole else "blocks", int(division.has_buddies)
+        partition, copies = "tensors" if division.is_whole else "blocks", int(division.has_copies)
         return [("partition", partition), ("masters", str(division.masters)), ("redundancy", str(copies))]

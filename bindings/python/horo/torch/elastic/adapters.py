@@ -8,10 +8,12 @@ import torch
 
 from horo import _default
 from horo._compression import codec_of
+from horo._sets import global_process_set
 from horo._specs import op_name
 from horo.elastic.buffers import PER_RANK, REPLICATED, Sharded, form_of, sharded
 from horo.elastic.fields import Field, InPlace, StateDict
-from horo.torch.optimizer_state import load_exactly
+from horo.torch.optimizer_state import load_exactly, saves_plainly
+from horo.torch.sharding import my_member
 
 GradScaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)  # torch 2.1 and 2.2 have the latter
 
@@ -98,6 +100,10 @@ class OfOptimizer(Field):
         """What distributes it may be other options."""
         return [row for row in self.terms() if not row[0].startswith(self._full("distributed."))]
 
+    def loaded(self):
+        if hasattr(self.value, "horo_divide"):
+            self.value.horo_divide(global_process_set)
+
     def give_up(self):
         self.value.zero_grad(set_to_none=True)
 
@@ -133,7 +139,9 @@ class OfOptimizer(Field):
 
 class OfDivided(OfOptimizer):
     """Of an optimizer whose ranks divide its state, and deal it anew among those that are there. horo_rest() is what
-    the ranks have alike, and horo_take(rest) sets it. While it is None, before the state is divided, each has all."""
+    the ranks have alike, and horo_take(rest) sets it. While it is None, before the state is divided, each has all.
+    horo_gather(take) is its state_dict() on all ranks, with take(state of a parameter, members that divide it).
+    horo_divide(process_set): all ranks of the set have loaded the same state."""
 
     def _content(self):
         rest = self.value.horo_rest()
@@ -146,7 +154,26 @@ class OfDivided(OfOptimizer):
             super()._take(value)
 
     def of_checkpoint(self):
-        return OfRows(self.name, self.value, self.options, *self.value.horo_rows())
+        """Each rank keeps some rows of each tensor of the state, if no method or hook of another class reads them."""
+        members = None
+
+        def rows_of(entry, among):
+            nonlocal members
+            members, place = among, among.index(my_member())
+            return {key: _rows_of(value, place, len(among)) for key, value in entry.items()}
+
+        content = self.value.horo_gather(*[rows_of] * saves_plainly(self.value))
+        return OfRows(self.name, self.value, self.options, content, members)
+
+
+def _rows_of(value, place, count):
+    """The rows of a tensor that a member at this place of so many keeps. Other values as they are."""
+    if not isinstance(value, torch.Tensor) or value.dim() == 0:
+        return value
+    first, last = len(value) * place // count, len(value) * (place + 1) // count
+    rows = value[first:last].clone()
+    rows.horo_rows = tuple(value.shape), first, last
+    return rows
 
 
 class OfRows(OfOptimizer):
