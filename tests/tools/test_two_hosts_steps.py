@@ -100,7 +100,7 @@ def four_ranks(folder, line, *arguments):
     """Two hosts of two ranks: the summary, and the steps of all ranks."""
     script = folder / "four.py"
     script.write_text(FOUR)
-    command = [sys.executable, ROOT / "tools/two_hosts", "--line", line, "-n", "2", "--summary"]
+    command = [sys.executable, ROOT / "tools/two_hosts", "--line", line, "-n", "2", "--summary", "--progress", "0.4"]
     command += [sys.executable, script, *arguments]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -111,6 +111,7 @@ def test_a_host_whose_ranks_are_late_is_named(tmp_path):
     summary, _ = four_ranks(tmp_path, "delay 1ms", 8, 64)
     named = r"^A .*for ranks 2, 3 of one host: they are late in nearly all steps, by \d"
     assert re.search(named, summary, re.M), summary
+    assert re.search(r"^A horo run: step \d+: \d\d\.\d steps/s, 4 ranks$", summary, re.M), summary
 
 
 def test_a_slow_line_is_transfer_and_no_ranks_fault(tmp_path):

@@ -74,7 +74,7 @@ TEST_F(Figures, ProgressIsALine) {
 }
 
 // On the host of rank 0 the steps of ranks of other hosts are there, too.
-TEST(FiguresOfOtherHosts, TheSummaryHasAllRanksAndTheVerdict) {
+TEST(FiguresOfOtherHosts, AreInTheSummaryTheVerdictAndTheProgress) {
   RunTable table = RunTable::make(1, 3);
   StepFiguresOfRanks figures(&table);
   figures.started(0, 0);
@@ -87,6 +87,7 @@ TEST(FiguresOfOtherHosts, TheSummaryHasAllRanksAndTheVerdict) {
       record.number = number;
       record.begin = now;
       record.end = now + milliseconds(20);
+      record.samples = 4;
       record.known = kKnownWithoutMarks | bit_of(Bar::kForward);
       record.bars[index_of(Bar::kForward)] = milliseconds(rank == 2 ? 20 : 12);
       record.bars[index_of(Bar::kSkew)] = milliseconds(rank == 2 ? 0 : 8);
@@ -101,6 +102,9 @@ TEST(FiguresOfOtherHosts, TheSummaryHasAllRanksAndTheVerdict) {
   status.members.push_back({0, 0, 100, "running", ""});
   figures.describe(status, now);
   EXPECT_THAT(status.late, HasSubstr("rank 2"));
+  status.size = 3;
+  figures.add_others(status, now);
+  EXPECT_EQ(progress_text(status), "step 20: 50.0 steps/s, 600 samples/s, 3 ranks");
 }
 
 TEST_F(Figures, AJobWithoutStepsShowsNone) {

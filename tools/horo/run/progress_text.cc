@@ -36,7 +36,7 @@ std::string progress_text(const JobStatus& status) {
       if (samples > 0) text += ", " + grouped(samples) + " samples/s";
     }
   }
-  if (!status.min_ranks) present = status.size;  // ranks of other hosts are no members
+  if (!status.min_ranks) present = status.size;  // ranks of other hosts may be no members
   text += ", " + std::to_string(present) + (present == 1 ? " rank" : " ranks");
   if (status.checkpoint) text += ", checkpoint of step " + grouped(static_cast<double>(*status.checkpoint));
   return text;

@@ -161,6 +161,17 @@ void StepFiguresOfRanks::describe(JobStatus& status, TimePoint now) const {
   status.late = late_text(found, ids);
 }
 
+void StepFiguresOfRanks::add_others(JobStatus& status, TimePoint now) const {
+  for (const auto& [id, view] : views(false)) {
+    if (std::ranges::find(status.members, id, &MemberStatus::id) != status.members.end()) continue;
+    MemberStatus member;
+    member.id = id;
+    member.rank = id;
+    member.steps = recent_figures(view, now);
+    status.members.push_back(std::move(member));
+  }
+}
+
 // Ranks are in the same step, or one of them is in the next one.
 std::optional<std::int64_t> StepFiguresOfRanks::step_after(Duration lead) const {
   std::int64_t last = 0, most = 0;

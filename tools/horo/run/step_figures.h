@@ -32,6 +32,8 @@ class StepFiguresOfRanks {
 
   // Over the steps of the last seconds, and the sentence on a late rank. Members that have ended have none.
   void describe(JobStatus& status, TimePoint now) const;
+  // Adds the ranks of other hosts that are no members of the status, with their figures.
+  void add_others(JobStatus& status, TimePoint now) const;
   // Over all steps, for the end of the job: the members with their figures and the late rank. Empty members: no rank
   // has ended a step.
   JobStatus summary() const;

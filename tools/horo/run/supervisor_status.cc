@@ -73,7 +73,10 @@ void RankSupervisor::answer_why() {
 // The line is none of the story: `horo status` has figures of its own.
 void RankSupervisor::tell_progress() {
   progress_.set(launch_.progress_s);
-  errors_->write(launch_.title + ": " + progress_text(job_status()) + "\n");
+  JobStatus status = job_status();
+  if (!elastic_) steps_.add_others(status, Clock::now());
+  if (!elastic_ && launch_.host > 0) status.size = status.ranks;  // the first host has the steps of all
+  errors_->write(launch_.title + ": " + progress_text(status) + "\n");
 }
 
 // The decision tells the states of all members. Their processes are known on their own hosts, and a process that has

@@ -5,14 +5,18 @@
 namespace horo::tools {
 namespace {
 
-constexpr int kSearchSteps = 100;  // each leaves two thirds
+constexpr int kSearchSteps = 70;  // each leaves two thirds: 1e-15 of a drift, and of a day 0.1 us
 
 // Where a concave function is greatest.
 template <class Function>
 double peak_of(const Function& function, double begin, double end) {
   for (int i = 0; i < kSearchSteps; ++i) {
     const double third = (end - begin) / 3, left = begin + third, right = end - third;
-    (function(left) < function(right) ? begin : end) = function(left) < function(right) ? left : right;
+    if (function(left) < function(right)) {
+      begin = left;
+    } else {
+      end = right;
+    }
   }
   return (begin + end) / 2;
 }
@@ -21,52 +25,53 @@ double peak_of(const Function& function, double begin, double end) {
 
 void ClockOffset::add(const CollectiveTimes& first, const CollectiveTimes& other) {
   const double least = other.last_ready - first.first_released, most = other.first_released - first.last_ready;
-  if (std::isfinite(least) && std::isfinite(most)) bounds_.push_back({other.last_ready, least, most});
+  if (std::isfinite(least) && std::isfinite(most))
+    bounds_.push_back({other.last_ready, least, other.first_released, most});
 }
 
-// Of the offsets at that time that fit all collectives with this drift. It is empty if its width is negative.
+// Of the offsets at that time that fit all collectives with this drift. It is empty if its width is negative, which
+// does not depend on the time.
 ClockOffset::Range ClockOffset::range(double drift, double at) const {
   Range found{-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
   for (const Bounds& one : bounds_) {
-    const double change = drift * (one.time - at);
-    found.least = std::max(found.least, one.least - change);
-    found.most = std::min(found.most, one.most - change);
+    found.least = std::max(found.least, one.least - drift * (one.least_time - at));
+    found.most = std::min(found.most, one.most - drift * (one.most_time - at));
   }
   return found;
 }
 
-// Of the offsets at that time, with any drift that fits all collectives.
-ClockOffset::Range ClockOffset::range_of_lines(double at) const {
-  const double widest = peak_of([&](double drift) { return range(drift, at).width(); }, -kMostDrift, kMostDrift);
+// The greatest distance of a line that fits all collectives from this one, which does, too. It is at an end.
+double ClockOffset::bound_of(const Found& line, double end) const {
   const auto last_that_fits = [&](double outside) {
-    double inside = widest;
+    double inside = line.drift;
     for (int i = 0; i < kSearchSteps; ++i) {
       const double middle = (inside + outside) / 2;
-      (range(middle, at).width() < 0 ? outside : inside) = middle;
+      (range(middle, line.at).width() < 0 ? outside : inside) = middle;
     }
     return inside;
   };
   const double low = last_that_fits(-kMostDrift), high = last_that_fits(kMostDrift);
-  const double least = peak_of([&](double drift) { return -range(drift, at).least; }, low, high);
-  const double most = peak_of([&](double drift) { return range(drift, at).most; }, low, high);
-  return {range(least, at).least, range(most, at).most};
+  double bound = 0;
+  for (const double at : {line.at, end}) {
+    const double least = peak_of([&](double drift) { return -range(drift, at).least; }, low, high);
+    const double most = peak_of([&](double drift) { return range(drift, at).most; }, low, high);
+    const double offset = line.offset_at(at);
+    bound = std::max({bound, range(most, at).most - offset, offset - range(least, at).least});
+  }
+  return bound;
 }
 
 std::optional<ClockOffset::Found> ClockOffset::found() const {
   if (bounds_.empty()) return std::nullopt;
-  const auto [begin, end] = std::ranges::minmax_element(bounds_, {}, [](const Bounds& one) { return one.time; });
-  const double at = begin->time;
-  if (const Range fixed = range(0, at); fixed.width() >= 0)
-    return Found{(fixed.least + fixed.most) / 2, at, 0, fixed.width() / 2};
-  const double drift = peak_of([&](double one) { return range(one, at).width(); }, -kMostDrift, kMostDrift);
-  const Range found = range(drift, at);
-  if (found.width() < 0) return std::nullopt;
-  Found line{(found.least + found.most) / 2, at, drift, 0};
-  // Where the lines that fit differ most is at an end.
-  for (const double time : {at, end->time}) {
-    const Range lines = range_of_lines(time);
-    line.bound = std::max({line.bound, lines.most - line.offset_at(time), line.offset_at(time) - lines.least});
-  }
+  const double at = std::ranges::min_element(bounds_, {}, &Bounds::least_time)->least_time;
+  const double end = std::ranges::max_element(bounds_, {}, &Bounds::most_time)->most_time;
+  double drift = 0;
+  if (range(0, at).width() < 0)
+    drift = peak_of([&](double one) { return range(one, at).width(); }, -kMostDrift, kMostDrift);
+  const Range fits = range(drift, at);
+  if (fits.width() < 0) return std::nullopt;
+  Found line{(fits.least + fits.most) / 2, at, drift, 0};
+  line.bound = bound_of(line, end);
   return line;
 }
 

@@ -31,7 +31,8 @@ class ClockOffset {
     double offset = 0;  // when the other clock shows `at`
     double at = 0;
     double drift = 0;  // of the offset, for each microsecond; 0: one offset fits all collectives
-    double bound = 0;  // the true offset differs by at most this, at any time of the run
+    // The true offset differs by at most this at any time of the run, if it is a line of less than kMostDrift.
+    double bound = 0;
 
     double offset_at(double time) const { return offset + drift * (time - at); }
   };
@@ -41,8 +42,9 @@ class ClockOffset {
  private:
   static constexpr double kMostDrift = 1e-3;
 
+  // Times are on the other clock, offsets those at these times.
   struct Bounds {
-    double time, least, most;  // time: on the other clock
+    double least_time, least, most_time, most;
   };
   struct Range {
     double least, most;
@@ -50,7 +52,7 @@ class ClockOffset {
   };
 
   Range range(double drift, double at) const;
-  Range range_of_lines(double at) const;
+  double bound_of(const Found& line, double end) const;
 
   std::vector<Bounds> bounds_;
 };

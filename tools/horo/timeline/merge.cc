@@ -264,7 +264,7 @@ void show_json(const std::vector<RankFile>& files, const std::vector<Summary>& a
                      {"wait_us", mean(all[i].wait, all[i].steps)},
                      {"last", all[i].late.size()},
                      {"late_us", median(all[i].late)},
-                     {"clock_shift_us", -files[i].offset.offset},
+                     {"clock_shift_us", 0 - files[i].offset.offset},
                      {"clock_drift", files[i].offset.drift},
                      {"clock_bound_us", files[i].bound ? Json(*files[i].bound) : Json(nullptr)}});
   }
