@@ -74,8 +74,12 @@ void RankSupervisor::answer_why() {
 void RankSupervisor::tell_progress() {
   progress_.set(launch_.progress_s);
   JobStatus status = job_status();
-  if (!elastic_) steps_.add_others(status, Clock::now());
-  if (!elastic_ && launch_.host > 0) status.size = status.ranks;  // the first host has the steps of all
+  if (launch_.host > 0) {  // the first host has the steps of all
+    std::erase_if(status.members, [](const MemberStatus& member) { return member.pid == 0; });
+    status.size = status.ranks;
+  } else if (!elastic_) {
+    steps_.add_others(status, Clock::now());
+  }
   errors_->write(launch_.title + ": " + progress_text(status) + "\n");
 }
 
