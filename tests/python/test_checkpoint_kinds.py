@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import horo
+from horo.checkpoint.convert import convert
 
 checkpoint = horo.checkpoint
 
@@ -45,3 +46,31 @@ def test_schedulers_of_torch_go_on(tmp_path, made):
         one.step()
     assert other.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
     assert there.state_dict() == schedule.state_dict()
+
+
+class Counting(torch.nn.Linear):
+    """With a state beside its tensors."""
+
+    calls, scales = 0, torch.zeros(0)
+
+    def get_extra_state(self):
+        return {"calls": self.calls, "scales": self.scales}
+
+    def set_extra_state(self, state):
+        self.calls, self.scales = state["calls"], state["scales"]
+
+
+def test_modules_keep_their_extra_state(tmp_path):
+    model, there, third = (torch.nn.Sequential(Counting(2, 2), torch.nn.Linear(2, 2)) for _ in range(3))
+    model[0].calls, model[0].scales = 7, torch.tensor([0.5, 2.0])
+    saved(tmp_path / "x", {"model": model})
+    checkpoint.load(tmp_path / "x", {"model": there})
+    convert(str(tmp_path / "x"), str(tmp_path / "x.pt"))
+    plain = torch.load(tmp_path / "x.pt", weights_only=True)["model"]
+    assert plain.keys() == model.state_dict().keys()
+    third.load_state_dict(plain)
+    convert(str(tmp_path / "x.pt"), str(tmp_path / "y"))
+    checkpoint.load(tmp_path / "y", {"model": (fourth := torch.nn.Sequential(Counting(2, 2), torch.nn.Linear(2, 2)))})
+    for one in (there, third, fourth):
+        assert one[0].calls == 7 and one[0].scales.tolist() == [0.5, 2.0]
+        assert torch.equal(one[1].weight, model[1].weight)
