@@ -76,6 +76,23 @@ def test_tensors_of_all_types_and_shapes_come_back(tmp_path):
     assert one.item() == 2.5
 
 
+def test_a_tensor_and_its_conjugate_are_two(tmp_path):
+    tensor = torch.tensor([1 + 2j, 3 - 4j])
+    saved(tmp_path / "x", {"tensor": tensor, "conjugate": tensor.conj(), "same": tensor.conj()})
+    there = {name: torch.zeros(2, dtype=torch.complex64) for name in ("tensor", "conjugate", "same")}
+    checkpoint.load(tmp_path / "x", there)
+    assert_equal(there, {"tensor": tensor} | dict.fromkeys(("conjugate", "same"), tensor.conj().resolve_conj()))
+
+
+def test_an_expanded_tensor_is_set_once(tmp_path):
+    saved(tmp_path / "x", {"mask": torch.ones(2, 1).expand(2, 4), "other": torch.arange(8.0).reshape(2, 4)})
+    one = torch.zeros(2, 1)
+    checkpoint.load(tmp_path / "x", {"mask": one.expand(2, 4)})
+    assert_equal(one, torch.ones(2, 1))
+    with pytest.raises(ValueError, match="other is expanded, and cannot have the values"):
+        checkpoint.load(tmp_path / "x", {"other": one.expand(2, 4)})
+
+
 def test_plain_values_and_arrays_come_back(tmp_path):
     value = {"a": [1, 2.5, None, True, "text", (1, (2,)), {3: "three", (4, 5): b"bytes"}, {1, 2}, frozenset("ab"), 1j]}
     value["nan"], value["arrays"] = float("nan"), [numpy.arange(6).reshape(2, 3), numpy.float32(0.1)]

@@ -66,7 +66,8 @@ def _memory_of(tensor):
     if torch is not None and isinstance(tensor, torch.Tensor):
         if tensor.layout is not torch.strided or not tensor.numel():
             return None
-        return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+        form = tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.is_conj(), tensor.is_neg()
+        return tensor.device, tensor.data_ptr(), *form
     return (tensor.ctypes.data, tensor.dtype.str, tensor.shape, tensor.strides) if tensor.size else None
 
 

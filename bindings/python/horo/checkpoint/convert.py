@@ -18,6 +18,7 @@ from horo.elastic.rest import decode, is_tensor
 from horo.errors import HoroError
 
 CHECKPOINT, PT, DCP = "a checkpoint of horo", "a file of torch.save", "a folder of torch.distributed.checkpoint"
+EXTRA_STATE = "_extra_state"  # the end of torch's names of what get_extra_state() of a module returns
 _PT_ENDS = (".pt", ".pth")
 
 
@@ -108,11 +109,12 @@ def values_of_checkpoint(path, by_number=False, trust=False):
 def _value_of(name, rest, tensors, by_number, trust):
     field = rest["fields"][name]
     own = [row[0] for row in field["tensors"]]
-    if field["value"] is None and not own:
-        if name in tensors:
-            return tensors[name]
-        return {full[len(name) + 1 :]: tensor for full, tensor in tensors.items() if full.startswith(f"{name}.")}
-    value = decode(field["value"], [tensors[full] for full in own], trust)
+    value = None if field["value"] is None else decode(field["value"], [tensors[full] for full in own], trust)
+    by_name = {full[len(name) + 1 :]: tensor for full, tensor in tensors.items() if full.startswith(f"{name}.")}
+    if value is None and not own:
+        return tensors[name] if name in tensors else by_name
+    if isinstance(value, dict) and value and all(str(key).endswith(EXTRA_STATE) for key in value):
+        return {one: tensor for one, tensor in by_name.items() if f"{name}.{one}" not in own} | value
     head = f"{name}.params."
     params = [term[0][len(head) :] for term in rest["terms"].get(name) or () if term[0].startswith(head)]
     if not params or not isinstance(value, dict) or not {"state", "param_groups"} <= set(value):

@@ -60,9 +60,22 @@ def buffer_of(name, tensor, kind=REPLICATED):
 
     def finish():
         if memory is not tensor:
-            tensor.copy_(memory)
+            _place_into(tensor, memory, name)
 
     return Buffer(name, form_of(tensor), memory.data_ptr(), nbytes, memory, finish, kind == PER_RANK)
+
+
+def _place_into(tensor, memory, name):
+    """Of a tensor that was expanded, one element of the memory has several places of the tensor: it is set once."""
+    once = tuple(slice(0, 1 if step == 0 else None) for step in tensor.stride())
+    part = memory[once]
+    tensor[once].copy_(part)
+    if part.shape != memory.shape and not _bytes_of(part.expand_as(memory)).equal(_bytes_of(memory)):
+        raise ValueError(f"horo.elastic.State: the tensor {name} is expanded, and cannot have the values to set")
+
+
+def _bytes_of(tensor):
+    return tensor.contiguous().view(-1).view(sys.modules["torch"].uint8)
 
 
 def _of_array(name, array, kind):

@@ -13,6 +13,7 @@ import sys
 
 MARKS = ("~tensor", "~tuple", "~dict", "~bytes", "~set", "~number", "~scalar", "~pickle", "~int", "~float")
 CONTAINERS = (list, tuple, dict, set, frozenset)
+MAPPINGS = (dict, collections.OrderedDict, collections.Counter)  # MultiStepLR has a Counter
 _PLAIN = (type(None), bool, str)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # integers that every reader of JSON keeps
 
@@ -60,7 +61,7 @@ class Encoder:
             return {"~tensor": len(self.tensors) - 1}
         if kind is tuple:
             return {"~tuple": [self.encode(one, f"{path}.{place}") for place, one in enumerate(value)]}
-        if kind in (dict, collections.OrderedDict):
+        if kind in MAPPINGS:
             return self._mapping(value, path)
         if kind is bytes:
             return {"~bytes": base64.b64encode(value).decode()}
@@ -108,8 +109,8 @@ def decode(value, tensors, trust=False):
         if mark == "~tensor":
             return tensors[content]
         if mark == "~dict":
-            kind = collections.OrderedDict if value["kind"] == "OrderedDict" else dict
-            return kind((back(key), back(one)) for key, one in content)
+            kind = next(kind for kind in MAPPINGS if kind.__name__ == value["kind"])
+            return kind({back(key): back(one) for key, one in content})
         if mark == "~set":
             return (set if value["kind"] == "set" else frozenset)(back(one) for one in content)
         if mark == "~pickle":

@@ -12,6 +12,7 @@ from horo._sets import global_process_set
 from horo._specs import op_name
 from horo.elastic.buffers import PER_RANK, REPLICATED, Sharded, form_of, sharded
 from horo.elastic.fields import Field, InPlace, StateDict
+from horo.elastic.rest import decode
 from horo.torch.optimizer_state import load_exactly, saves_plainly
 from horo.torch.sharding import my_member
 
@@ -49,7 +50,8 @@ def options_of(optimizer):
 
 
 class OfModule(InPlace):
-    """Parameters, and buffers, in which the ranks may differ. A tensor in two places is one, under its first name."""
+    """Parameters, and buffers, in which the ranks may differ, and what get_extra_state() of its modules returns. A
+    tensor in two places is one, under its first name."""
 
     word = "a module"
 
@@ -57,8 +59,42 @@ class OfModule(InPlace):
         super().__init__(name, value, options)
         for one, param in value.named_parameters():
             options.names.setdefault(id(param), (one, self._full(one)))
+        self._extra = {}
+        for place, module in value.named_modules():
+            if type(module).get_extra_state is not torch.nn.Module.get_extra_state:
+                self._extra[f"{place}._extra_state".lstrip(".")] = module
+
+    def terms(self):
+        self._encoded()  # refuses by name
+        return [(name, form_of(tensor)) for name, tensor, _ in self._own()]
 
     def horo_state(self):
+        yield from self._own()
+        for name, tensor in self._encoded()[1]:
+            yield self._full(name), tensor, REPLICATED
+
+    def rest(self):
+        return Field.rest(self) if self._extra else super().rest()
+
+    def prepare(self, rest):
+        own = {name: (name, tensor, kind) for name, tensor, kind in self._own()}
+        more = Field.prepare(self, {**rest, "tensors": [row for row in rest["tensors"] if row[0] not in own]})
+        made = {name: tensor for name, tensor, _ in (*own.values(), *more)}
+        self._made = [(name, made[name], REPLICATED) for name, _, _ in rest["tensors"]]
+        return [*own.values(), *more]
+
+    def finish(self):
+        if self._rest is None:  # of a checkpoint without extra states
+            return
+        found = decode(self._rest, [tensor for _, tensor, _ in self._made], self.options.trust)
+        for name, module in self._extra.items():
+            if name in found:
+                module.set_extra_state(found[name])
+
+    def _content(self):
+        return {name: module.get_extra_state() for name, module in self._extra.items()}
+
+    def _own(self):
         params = [(*pair, REPLICATED) for pair in self.value.named_parameters()]
         for name, tensor, kind in (*params, *((*pair, PER_RANK) for pair in self.value.named_buffers())):
             if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):

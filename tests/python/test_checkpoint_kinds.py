@@ -1,0 +1,76 @@
+"""horo.checkpoint.save() and load() of one process: kinds of modules and schedulers."""
+
+import pytest
+import torch
+
+import horo
+from horo.checkpoint.convert import convert
+
+checkpoint = horo.checkpoint
+
+
+def saved(path, x):
+    checkpoint.save(path, x).wait()
+    return path
+
+
+def optimizer_of(seed):
+    torch.manual_seed(seed)
+    return torch.optim.AdamW(torch.nn.Linear(4, 5).parameters(), lr=0.01)
+
+
+def schedules():
+    """Functions that make a scheduler of an optimizer."""
+    names = torch.optim.lr_scheduler
+    yield lambda optimizer: names.MultiStepLR(optimizer, [1, 3, 3])
+    yield lambda optimizer: names.OneCycleLR(optimizer, 0.1, total_steps=9)
+    yield lambda optimizer: names.LambdaLR(optimizer, lambda number: 0.9**number)
+    yield lambda optimizer: names.CosineAnnealingWarmRestarts(optimizer, 2)
+    yield lambda optimizer: names.ChainedScheduler([names.ConstantLR(optimizer), names.ExponentialLR(optimizer, 0.9)])
+    yield lambda optimizer: torch.optim.swa_utils.SWALR(optimizer, 0.05)
+    yield lambda optimizer: names.SequentialLR(
+        optimizer, [names.LinearLR(optimizer, 0.1, total_iters=2), names.CosineAnnealingLR(optimizer, 5)], [2]
+    )
+
+
+@pytest.mark.parametrize("made", list(schedules()))
+@pytest.mark.filterwarnings("ignore:Detected call of")
+def test_schedulers_of_torch_go_on(tmp_path, made):
+    optimizer, other = optimizer_of(0), optimizer_of(1)
+    schedule, there = made(optimizer), made(other)
+    for _ in range(2):
+        schedule.step()
+    saved(tmp_path / "x", {"optimizer": optimizer, "schedule": schedule})
+    checkpoint.load(tmp_path / "x", {"optimizer": other, "schedule": there})
+    for one in (schedule, there):
+        one.step()
+    assert other.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+    assert there.state_dict() == schedule.state_dict()
+
+
+class Counting(torch.nn.Linear):
+    """With a state beside its tensors."""
+
+    calls, scales = 0, torch.zeros(0)
+
+    def get_extra_state(self):
+        return {"calls": self.calls, "scales": self.scales}
+
+    def set_extra_state(self, state):
+        self.calls, self.scales = state["calls"], state["scales"]
+
+
+def test_modules_keep_their_extra_state(tmp_path):
+    model, there, third = (torch.nn.Sequential(Counting(2, 2), torch.nn.Linear(2, 2)) for _ in range(3))
+    model[0].calls, model[0].scales = 7, torch.tensor([0.5, 2.0])
+    saved(tmp_path / "x", {"model": model})
+    checkpoint.load(tmp_path / "x", {"model": there})
+    convert(str(tmp_path / "x"), str(tmp_path / "x.pt"))
+    plain = torch.load(tmp_path / "x.pt", weights_only=True)["model"]
+    assert plain.keys() == model.state_dict().keys()
+    third.load_state_dict(plain)
+    convert(str(tmp_path / "x.pt"), str(tmp_path / "y"))
+    checkpoint.load(tmp_path / "y", {"model": (fourth := torch.nn.Sequential(Counting(2, 2), torch.nn.Linear(2, 2)))})
+    for one in (there, third, fourth):
+        assert one[0].calls == 7 and one[0].scales.tolist() == [0.5, 2.0]
+        assert torch.equal(one[1].weight, model[1].weight)
