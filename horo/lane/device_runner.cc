@@ -57,7 +57,7 @@ std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants
   collective.counts = counts_of(job, participants);
   const CudaDevice first = job.first().submission.ready->device();
   const OnDevice on_first(first);
-  DeviceGroup* const group = groups_.of(participants, like, first);
+  DeviceGroup* const group = groups_.of(participants, like, turn.stream_of(first));
   if (group == nullptr || !group->takes(collective)) return std::nullopt;
   DeviceResult result;
   if (has_varying_result(collective.kind) && !find_parts(job.first(), participants, collective, result.outcome)) {

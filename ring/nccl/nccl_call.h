@@ -20,9 +20,17 @@ class NcclCalls {
   NcclCalls(std::shared_ptr<const NcclApi> api, std::function<void(Duration)> pause)
       : api_(std::move(api)), pause_(std::move(pause)) {}
 
-  // These throw std::runtime_error, with NCCL's words, and what pause() throws; all but connect() also PeerLost of an
-  // unknown rank (Evidence::kBroken) for errors that the end of a rank causes. connect() throws if it takes longer.
+  // These throw std::runtime_error, with NCCL's words, and what pause() throws; after connected() also PeerLost of an
+  // unknown rank (Evidence::kBroken) for errors that the end of a rank causes. Before, they throw too if all of them
+  // together take longer than at_most.
   void connect(int size, const NcclId& id, int rank, std::chrono::milliseconds at_most);
+  // Blocks until the event is complete.
+  void wait_for(const DeviceEvent& event, const char* name);
+  // The members have made their first collectives, at which NCCL connects them.
+  void connected() {
+    is_connected_ = true;
+    until_ = TimePoint::max();
+  }
   // call(api, communicator): a result of NCCL. Returns when what it enqueues is on the stream.
   using Call = std::function<int(const NcclApi&, NcclComm)>;
   void run(const char* name, const Call& call);
@@ -38,12 +46,15 @@ class NcclCalls {
   void abort(const CudaDevice& device) noexcept;
 
  private:
-  void finish(const char* name, int result, TimePoint until = TimePoint::max());
+  void finish(const char* name, int result);
+  void check_time(const char* name) const;
   [[noreturn]] void fail(const char* name, int result) const;
 
   const std::shared_ptr<const NcclApi> api_;
   const std::function<void(Duration)> pause_;
   NcclComm comm_ = nullptr;
+  std::chrono::milliseconds connect_time_{};
+  TimePoint until_ = TimePoint::max();
   bool is_connected_ = false, is_finalized_ = false;
 };
 

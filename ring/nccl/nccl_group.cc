@@ -20,6 +20,8 @@ namespace {
 constexpr std::size_t kSliceBytes = 32 << 20;  // of a canonical sum, whose shards of the members need as much memory
 constexpr std::size_t kSmallBytes = 64 << 10;  // of all inputs together: each member reduces them itself
 
+constexpr std::size_t kFirstBytes = 4;  // that members exchange to connect
+
 constexpr const char* kShards = "the shards of sums (HORO_GPU_BACKEND=host needs none)";
 
 // Elements that one member reduces.
@@ -29,14 +31,16 @@ struct Shard {
 
 class NcclGroup final : public DeviceGroup {
  public:
-  NcclGroup(std::shared_ptr<const NcclApi> api, const CudaDevice& device, const NcclMembers& members, Pause pause)
-      : device_(device),
+  NcclGroup(std::shared_ptr<const NcclApi> api, DeviceStream& stream, const NcclMembers& members, Pause pause)
+      : device_(stream.device()),
         members_(members),
         calls_(std::move(api), std::move(pause)),
-        moves_(calls_, device, members.size, members.rank),
-        scratch_(device, kShards) {
+        moves_(calls_, device_, members.size, members.rank),
+        scratch_(device_, kShards) {
     try {
       calls_.connect(members_.size, members_.id, members_.rank, members_.connect_time);
+      run_first(stream);
+      calls_.connected();
     } catch (...) {
       calls_.abort(device_);
       throw;
@@ -51,7 +55,7 @@ class NcclGroup final : public DeviceGroup {
       case CollectiveKind::kAllReduce:
       case CollectiveKind::kReduce:
       case CollectiveKind::kReduceScatter:
-        return is_native(c) || (members_.has_kernels && has_kernel(c.dtype, c.op) && members_.size <= most_members());
+        return is_native(c) || (has_tree() && has_kernel(c.dtype, c.op));
       default:
         return NcclMoves::takes(c.kind);
     }
@@ -82,6 +86,23 @@ class NcclGroup final : public DeviceGroup {
   static int most_members() { return static_cast<int>(kMostReduceInputs); }
   std::size_t me() const { return static_cast<std::size_t>(members_.rank); }
   std::size_t size() const { return static_cast<std::size_t>(members_.size); }
+
+  // Whether members reduce in the canonical tree.
+  bool has_tree() const { return members_.has_kernels && members_.size <= most_members(); }
+
+  // NCCL connects members when they first need each other. So they make a collective, and exchange bytes as for sums in
+  // the canonical tree, in which each member needs all others.
+  void run_first(DeviceStream& stream) {
+    std::byte* const input = scratch_.at_least((size() + 1) * kFirstBytes) + size() * kFirstBytes;
+    calls_.run("ncclAllGather", [&](const NcclApi& api, NcclComm comm) {
+      return api.all_gather(input, scratch_.data(), kFirstBytes, NcclType::kUint8, comm, stream.handle());
+    });
+    Collective c;
+    c.dtype = DType::kUint8;
+    c.in.data = input;
+    if (size() > 1 && has_tree()) exchange(c, std::vector<Shard>(size(), {0, kFirstBytes}), stream);
+    calls_.wait_for(DeviceEvent(device_, stream.handle()), "the first collective of NCCL");
+  }
 
   // Whether the result of NCCL's reduction is what is asked for.
   bool is_native(const Collective& c) const {
@@ -258,9 +279,9 @@ class NcclGroup final : public DeviceGroup {
 
 }  // namespace
 
-std::unique_ptr<DeviceGroup> make_nccl_group(std::shared_ptr<const NcclApi> api, const CudaDevice& device,
+std::unique_ptr<DeviceGroup> make_nccl_group(std::shared_ptr<const NcclApi> api, DeviceStream& stream,
                                              const NcclMembers& members, Pause pause) {
-  return std::make_unique<NcclGroup>(std::move(api), device, members, std::move(pause));
+  return std::make_unique<NcclGroup>(std::move(api), stream, members, std::move(pause));
 }
 
 }  // namespace horo
