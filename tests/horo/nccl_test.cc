@@ -13,6 +13,7 @@ namespace horo {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
@@ -224,6 +225,25 @@ TEST(Nccl, ACollectiveThatNeverEndsIsAbortedWithTheOriginOfTheEnd) {
   });
   ::unsetenv("HORO_FAKE_NCCL_STUCK");
   EXPECT_THAT(thrown, Each(""));
+}
+
+TEST(Nccl, AnErrorOfItsNetworkHasTheRankThatHadItAsTheOrigin) {
+  ::setenv("HORO_FAKE_NCCL_ERROR", "3@1", 1);  // of the first one after those that connect
+  const auto thrown = run_nccl(3, [](Session& session) {
+    const CudaStream stream = make_stream();
+    DeviceMemory one(stream, 4'000), two(stream, 4'000);
+    const std::array works{submit_sum(session, "one", one, stream), submit_sum(session, "two", two, stream)};
+    EXPECT_TRUE(session.wait(works, Clock::now() + 10s));
+    try {
+      works.back()->outcome();
+      ADD_FAILURE() << "the sum has ended without an error";
+    } catch (const PeerLost& lost) {
+      EXPECT_EQ(lost.origin(), 1);
+      throw;
+    }
+  });
+  ::unsetenv("HORO_FAKE_NCCL_ERROR");
+  EXPECT_THAT(thrown, Each(AllOf(HasSubstr("rank 1: nccl"), HasSubstr("an error of the fake"))));
 }
 
 // In a process of its own, which ends.
