@@ -75,7 +75,12 @@ std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants
   collective.out = places.out;
   stream.copy_rows(places.rows_in, places.is_here);
   context_.recorder.mark(Phase::kPack);
+  const Traffic before = group->traffic();
   group->enqueue(collective, stream);
+  const Traffic traffic = group->traffic() - before;
+  context_.counters.add_collective(job.release.set, collective.kind, group->algorithm(collective),
+                                   payload_bytes(collective), traffic);
+  context_.recorder.moved_by(group->algorithm(collective), traffic);
   fail_point("device.enqueued");
   context_.recorder.mark(Phase::kTransfer);
   if (!context_.retains) stream.copy_rows(places.rows_out, places.is_here);

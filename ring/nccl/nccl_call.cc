@@ -18,6 +18,7 @@ constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};
 void NcclCalls::connect(int size, const NcclId& id, int rank, std::chrono::milliseconds at_most) {
   NcclConfig config;
   config.is_blocking = 0;
+  size_ = static_cast<std::size_t>(size);
   connect_time_ = at_most;
   until_ = Clock::now() + at_most;
   finish("ncclCommInitRankConfig", api_->comm_init(&comm_, size, id, rank, &config));
@@ -48,6 +49,24 @@ int NcclCalls::grouped(const std::function<int(std::size_t)>& call, std::size_t 
   for (std::size_t i = 0; i < count && (error == kNcclSuccess || error == kNcclInProgress); ++i) error = call(i);
   const int ended = api_->group_end();
   return error == kNcclSuccess || error == kNcclInProgress ? ended : error;
+}
+
+int NcclCalls::send(const std::byte* in, std::size_t bytes, std::size_t to, const DeviceStream& stream) {
+  count(bytes, 0);
+  return api_->send(in, bytes, NcclType::kUint8, static_cast<int>(to), comm_, stream.handle());
+}
+
+int NcclCalls::receive(std::byte* out, std::size_t bytes, std::size_t from, const DeviceStream& stream) {
+  count(0, bytes);
+  return api_->receive(out, bytes, NcclType::kUint8, static_cast<int>(from), comm_, stream.handle());
+}
+
+// As a ring moves them.
+void NcclCalls::all_gather(const std::byte* in, std::byte* out, std::size_t bytes, const DeviceStream& stream) {
+  count((size_ - 1) * bytes, (size_ - 1) * bytes);
+  run("ncclAllGather", [&](const NcclApi& api, NcclComm comm) {
+    return api.all_gather(in, out, bytes, NcclType::kUint8, comm, stream.handle());
+  });
 }
 
 void NcclCalls::check() const {

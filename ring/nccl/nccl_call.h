@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "horo/base/counters.h"
 #include "horo/base/time.h"
 #include "ring/cuda/cuda_device.h"
 #include "ring/nccl/nccl_api.h"
@@ -36,6 +37,15 @@ class NcclCalls {
   void run(const char* name, const Call& call);
   // In a call: call(0), call(1) and so on to count - 1, as one operation of NCCL.
   int grouped(const std::function<int(std::size_t)>& call, std::size_t count) const;
+  // In a call: bytes to another member, and from one. Return a result of NCCL.
+  int send(const std::byte* in, std::size_t bytes, std::size_t to, const DeviceStream& stream);
+  int receive(std::byte* out, std::size_t bytes, std::size_t from, const DeviceStream& stream);
+  // Of bytes of each member.
+  void all_gather(const std::byte* in, std::byte* out, std::size_t bytes, const DeviceStream& stream);
+
+  // The bytes of all calls. Those of run() are counted by its callers.
+  const Traffic& traffic() const { return traffic_; }
+  void count(std::size_t sent, std::size_t received) { traffic_ += {sent, received, 0, 0}; }
 
   // Throws what NCCL has found since, as run().
   void check() const;
@@ -53,9 +63,11 @@ class NcclCalls {
   const std::shared_ptr<const NcclApi> api_;
   const std::function<void(Duration)> pause_;
   NcclComm comm_ = nullptr;
+  std::size_t size_ = 0;
   std::chrono::milliseconds connect_time_{};
   TimePoint until_ = TimePoint::max();
   bool is_connected_ = false, is_finalized_ = false;
+  Traffic traffic_;
 };
 
 }  // namespace horo

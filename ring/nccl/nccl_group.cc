@@ -78,6 +78,8 @@ class NcclGroup final : public DeviceGroup {
     moves_.free();
   }
 
+  Traffic traffic() const override { return calls_.traffic(); }
+
   std::string_view algorithm(const Collective& c) const override {
     return NcclMoves::takes(c.kind) || is_native(c) ? "nccl" : "nccl_shards";
   }
@@ -94,9 +96,7 @@ class NcclGroup final : public DeviceGroup {
   // the canonical tree, in which each member needs all others.
   void run_first(DeviceStream& stream) {
     std::byte* const input = scratch_.at_least((size() + 1) * kFirstBytes) + size() * kFirstBytes;
-    calls_.run("ncclAllGather", [&](const NcclApi& api, NcclComm comm) {
-      return api.all_gather(input, scratch_.data(), kFirstBytes, NcclType::kUint8, comm, stream.handle());
-    });
+    calls_.all_gather(input, scratch_.data(), kFirstBytes, stream);
     Collective c;
     c.dtype = DType::kUint8;
     c.in.data = input;
@@ -122,7 +122,22 @@ class NcclGroup final : public DeviceGroup {
     is_native(c) ? reduce_by_nccl(apart, stream) : scatter_by_tree(apart, stream);
   }
 
+  // The bytes that a ring moves, or a chain that ends at the root.
+  void count_by_nccl(const Collective& c) {
+    const std::size_t bytes = c.counts[0] * size_of(c.dtype), others = size() - 1;
+    const auto root = static_cast<std::size_t>(c.root);
+    switch (c.kind) {
+      case CollectiveKind::kAllReduce:
+        return calls_.count(2 * others * bytes / size(), 2 * others * bytes / size());
+      case CollectiveKind::kReduce:
+        return calls_.count(me() == root ? 0 : bytes, me() == (root + 1) % size() ? 0 : bytes);
+      default:
+        return calls_.count(others * bytes, others * bytes);
+    }
+  }
+
   void reduce_by_nccl(const Collective& c, DeviceStream& stream) {
+    count_by_nccl(c);
     const NcclType type = *nccl_type(c.dtype);
     const NcclOp op = *nccl_op(c.dtype, c.op, c.order);
     switch (c.kind) {
@@ -165,9 +180,7 @@ class NcclGroup final : public DeviceGroup {
     exchange(c, shards, stream);
     sum(c, shards[me()], sums, stream);
     if (is_for_all) {
-      calls_.run("ncclAllGather", [&](const NcclApi& api, NcclComm comm) {
-        return api.all_gather(sums, c.out.data + begin * bytes, each * bytes, NcclType::kUint8, comm, stream.handle());
-      });
+      calls_.all_gather(sums, c.out.data + begin * bytes, each * bytes, stream);
     } else {
       gather(c, shards, sums, stream);
     }
@@ -193,9 +206,7 @@ class NcclGroup final : public DeviceGroup {
   void reduce_at_all(const Collective& c, std::size_t begin, std::size_t count, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype);
     std::byte* const all = scratch_.at_least(size() * count * bytes);
-    calls_.run("ncclAllGather", [&](const NcclApi& api, NcclComm comm) {
-      return api.all_gather(c.in.data + begin * bytes, all, count * bytes, NcclType::kUint8, comm, stream.handle());
-    });
+    calls_.all_gather(c.in.data + begin * bytes, all, count * bytes, stream);
     if (c.kind == CollectiveKind::kReduce && members_.rank != c.root) return;
     std::vector<const void*> inputs;
     for (std::size_t member = 0; member < size(); ++member) inputs.push_back(all + member * count * bytes);
@@ -206,38 +217,30 @@ class NcclGroup final : public DeviceGroup {
   void exchange(const Collective& c, const std::vector<Shard>& shards, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype), mine = shards[me()].count * bytes;
     std::byte* const all = scratch_.at_least((size() + 1) * mine);
-    calls_.run("ncclSend and ncclRecv", [&](const NcclApi& api, NcclComm comm) {
-      return calls_.grouped(
-          [&](std::size_t peer) {
-            if (peer == me()) return kNcclSuccess;
-            const std::size_t there = shards[peer].count * bytes;
-            const int to = static_cast<int>(peer);
-            int error = kNcclSuccess;
-            if (there > 0) {
-              error =
-                  api.send(c.in.data + shards[peer].offset * bytes, there, NcclType::kUint8, to, comm, stream.handle());
-            }
-            if (mine == 0 || (error != kNcclSuccess && error != kNcclInProgress)) return error;
-            return api.receive(all + peer * mine, mine, NcclType::kUint8, to, comm, stream.handle());
-          },
-          size());
+    calls_.run("ncclSend and ncclRecv", [&](const NcclApi&, NcclComm) {
+      const auto call = [&](std::size_t peer) {
+        if (peer == me()) return kNcclSuccess;
+        const std::size_t there = shards[peer].count * bytes;
+        int error = kNcclSuccess;
+        if (there > 0) error = calls_.send(c.in.data + shards[peer].offset * bytes, there, peer, stream);
+        if (mine == 0 || (error != kNcclSuccess && error != kNcclInProgress)) return error;
+        return calls_.receive(all + peer * mine, mine, peer, stream);
+      };
+      return calls_.grouped(call, size());
     });
   }
 
   // The root gets the sums of all.
   void gather(const Collective& c, const std::vector<Shard>& shards, const std::byte* sums, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype);
-    calls_.run("ncclSend and ncclRecv", [&](const NcclApi& api, NcclComm comm) {
-      if (members_.rank != c.root) {
-        return api.send(sums, shards[me()].count * bytes, NcclType::kUint8, c.root, comm, stream.handle());
-      }
-      return calls_.grouped(
-          [&](std::size_t peer) {
-            if (peer == me()) return kNcclSuccess;
-            return api.receive(c.out.data + shards[peer].offset * bytes, shards[peer].count * bytes, NcclType::kUint8,
-                               static_cast<int>(peer), comm, stream.handle());
-          },
-          size());
+    const auto root = static_cast<std::size_t>(c.root);
+    calls_.run("ncclSend and ncclRecv", [&](const NcclApi&, NcclComm) {
+      if (me() != root) return calls_.send(sums, shards[me()].count * bytes, root, stream);
+      const auto call = [&](std::size_t peer) {
+        if (peer == me()) return kNcclSuccess;
+        return calls_.receive(c.out.data + shards[peer].offset * bytes, shards[peer].count * bytes, peer, stream);
+      };
+      return calls_.grouped(call, size());
     });
   }
 

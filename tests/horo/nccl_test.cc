@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "tests/horo/device_calls.h"
 
@@ -110,6 +112,40 @@ TEST(Nccl, SumsInAnyOrderAreNcclsOwnAndEqualOnAllRanks) {
   });
   EXPECT_THAT(thrown, Each(""));
   EXPECT_THAT(results, Each(results.front()));
+}
+
+TEST(Nccl, CountersHaveTheBytesOfEachAlgorithm) {
+  const auto thrown = run_nccl(3, [](Session& session) {
+    const int rank = session.topology().rank;
+    const auto sum = [&](const char* name, std::int64_t rows, Order order) {
+      Call call = call_of(kAllReduce, session, rows);
+      call.spec.name = name;
+      call.spec.order = order;
+      on_device(session, call, rank);
+    };
+    sum("small", 10, Order::kCanonical);
+    sum("large", 10'000, Order::kCanonical);
+    sum("fast", 10'000, Order::kFast);
+    Call call = call_of(kBroadcast, session, 100);
+    on_device(session, call, rank);
+    const auto row = [&](CollectiveKind kind, const char* algorithm) {
+      const auto all = nlohmann::json::parse(session.counters().json())["collectives"];
+      const auto found = std::ranges::find_if(
+          all, [&](const auto& one) { return one["kind"] == name_of(kind) && one["algorithm"] == algorithm; });
+      return found == all.end() ? nlohmann::json() : *found;
+    };
+    const auto shards = row(kAllReduce, "nccl_shards"), fast = row(kAllReduce, "nccl"), moved = row(kBroadcast, "nccl");
+    EXPECT_EQ(shards["count"], 2);
+    EXPECT_EQ(shards["payload_bytes"], 120 + 120'000);
+    EXPECT_EQ(shards["bytes_sent"], 2 * 120 + 2 * 2 * 40'000) << "all to all, and two thirds twice";
+    EXPECT_EQ(shards["bytes_received"], shards["bytes_sent"]);
+    EXPECT_EQ(shards["frames_sent"], 0);
+    EXPECT_EQ(fast["bytes_sent"], 2 * 80'000);
+    EXPECT_EQ(moved["bytes_sent"], rank == 0 ? 0 : 1'200) << "the root is 1: a chain ends at 0";
+    EXPECT_EQ(moved["bytes_received"], rank == 1 ? 0 : 1'200);
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
 }
 
 // Gradients of a step: many tensors in buckets, submitted before their values are there, from several streams. The

@@ -68,8 +68,8 @@ MUTATIONS = {
     ),
     "sums are not handed out": (
         "ring/nccl/nccl_group.cc",
-        "    if (is_for_all) {\n      calls_.run(",
-        "    if (is_for_all && c.deadline == TimePoint()) {\n      calls_.run(",
+        "    if (is_for_all) {\n      calls_.all_gather(",
+        "    if (is_for_all && c.deadline == TimePoint()) {\n      calls_.all_gather(",
     ),
     "rest of a tensor is not reduced": (
         "ring/nccl/nccl_group.cc",
