@@ -204,11 +204,13 @@ void DeviceGroups::decide(const Participants& participants, const Collective& li
     throw std::invalid_argument("HORO_GPU_BACKEND=nccl: " + obstacle);
   }
   if (participants.group.rank() > 0) return;
-  if (!obstacle.empty()) {
-    return log_warning("CUDA tensors are reduced by way of the hosts' memory, not by NCCL: " + obstacle);
-  }
-  log_info(say("CUDA tensors are reduced by NCCL ", nccl_version_text(nccl.version)));
-  if (has_kernels) return;
+  const std::string what = like.kind != CollectiveKind::kSendRecv
+                               ? "CUDA tensors are reduced"
+                               : say("messages of CUDA tensors between ranks ", participants.ranks.front(), " and ",
+                                     participants.ranks.back(), " go");
+  if (!obstacle.empty()) return log_warning(what + " by way of the hosts' memory, not by NCCL: " + obstacle);
+  log_info(say(what, " by NCCL ", nccl_version_text(nccl.version)));
+  if (has_kernels || like.kind == CollectiveKind::kSendRecv) return;
   const int rank = participants.ranks[static_cast<std::size_t>(without - offers.begin())];
   log_warning(say("canonical sums of CUDA tensors go by way of the hosts' memory: rank ", rank,
                   " has none of horo's kernels: ", without->why_no_kernels.data()));

@@ -93,14 +93,14 @@ class NcclGroup final : public DeviceGroup {
   bool has_tree() const { return members_.has_kernels && members_.size <= most_members(); }
 
   // NCCL connects members when they first need each other. So they make a collective, and exchange bytes as for sums in
-  // the canonical tree, in which each member needs all others.
+  // the canonical tree, in which each member needs all others, and for messages of two.
   void run_first(DeviceStream& stream) {
     std::byte* const input = scratch_.at_least((size() + 1) * kFirstBytes) + size() * kFirstBytes;
     calls_.all_gather(input, scratch_.data(), kFirstBytes, stream);
     Collective c;
     c.dtype = DType::kUint8;
     c.in.data = input;
-    if (size() > 1 && has_tree()) exchange(c, std::vector<Shard>(size(), {0, kFirstBytes}), stream);
+    if (size() == 2 || (size() > 2 && has_tree())) exchange(c, std::vector<Shard>(size(), {0, kFirstBytes}), stream);
     calls_.wait_for(DeviceEvent(device_, stream.handle()), "the first collective of NCCL");
   }
 

@@ -27,6 +27,7 @@ bool NcclMoves::takes(CollectiveKind kind) {
     case CollectiveKind::kGather:
     case CollectiveKind::kScatter:
     case CollectiveKind::kAllToAll:
+    case CollectiveKind::kSendRecv:
       return true;
     default:
       return false;
@@ -35,6 +36,7 @@ bool NcclMoves::takes(CollectiveKind kind) {
 
 void NcclMoves::enqueue(const Collective& c, DeviceStream& stream) {
   if (c.kind == CollectiveKind::kBroadcast) return broadcast(c, stream);
+  if (c.kind == CollectiveKind::kSendRecv) return message(c, stream);
   c.kind == CollectiveKind::kAllGather&& is_one_size(c.counts) ? all_gather(c, stream) : exchange(c, stream);
 }
 
@@ -44,6 +46,14 @@ void NcclMoves::broadcast(const Collective& c, DeviceStream& stream) {
   calls_.count(is_last ? 0 : c.out.bytes, is_root(c) ? 0 : c.out.bytes);
   calls_.run("ncclBroadcast", [&](const NcclApi& api, NcclComm comm) {
     return api.broadcast(in, c.out.data, c.out.bytes, NcclType::kUint8, c.root, comm, stream.handle());
+  });
+}
+
+void NcclMoves::message(const Collective& c, DeviceStream& stream) {
+  const std::size_t bytes = c.counts[0] * size_of(c.dtype), other = 1 - me_;
+  if (bytes == 0) return;
+  calls_.run(is_root(c) ? "ncclSend" : "ncclRecv", [&](const NcclApi&, NcclComm) {
+    return is_root(c) ? calls_.send(c.in.data, bytes, other, stream) : calls_.receive(c.out.data, bytes, other, stream);
   });
 }
 
