@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -85,5 +86,12 @@ struct Collective {
   TimePoint deadline = TimePoint::max();
   std::string what;  // for errors: "gradient conv1.weight and 11 more"
 };
+
+// The bytes of the tensors, for counters.
+inline std::size_t payload_bytes(const Collective& c) {
+  if (c.kind == CollectiveKind::kAllReduce) return c.counts[0] * size_of(c.dtype);
+  if (c.kind == CollectiveKind::kBarrier) return 0;
+  return std::accumulate(c.counts.begin(), c.counts.end(), std::size_t{0}) * size_of(c.dtype);
+}
 
 }  // namespace horo

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "horo/base/counters.h"
 #include "horo/base/mutex.h"
 #include "horo/base/time.h"
 #include "horo/base/types.h"
@@ -35,6 +36,8 @@ struct TimelineJob {
   std::uint64_t number = 0;  // of its release in this epoch: the same on all ranks
   std::uint32_t epoch = 0;
   std::uint64_t bytes = 0;
+  std::string_view algorithm;  // on devices, of a text that outlives the timeline; empty: on the host
+  Traffic traffic;             // of that algorithm
   TimePoint released, begun;
   std::array<TimePoint, kPhases> ends{};  // by phase; as the one before: there was no such phase
   std::vector<Tensor> tensors;

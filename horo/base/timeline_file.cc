@@ -163,6 +163,10 @@ void TimelineFile::write(const TimelineJob& job) {
   append(arguments, job.tensors.size());
   arguments += ",\"bytes\":";
   append(arguments, job.bytes);
+  if (!job.algorithm.empty()) {
+    arguments += say(R"(,"algorithm":)", json_quoted(job.algorithm), R"(,"bytes_sent":)", job.traffic.bytes_sent,
+                     R"(,"bytes_received":)", job.traffic.bytes_received);
+  }
   arguments += ",\"ready\":";
   append_micros(arguments, latest.time_since_epoch());
   arguments += ",\"released\":";

@@ -196,11 +196,10 @@ void Engine::finish_devices() {
   epoch_->lanes->finish_devices(Clock::now() + kDevicePatience);
 }
 
-// An error of NCCL. In a static job nothing waits for better evidence: NCCL may have ended what is on devices, and
-// Works would end with its remains.
+// An error of NCCL, which the end of another rank may have caused: better evidence may follow. NCCL may have ended what
+// is on devices, and in a static job Works would end with its remains.
 void Engine::fail_by_network(const std::string& text, TimePoint now) {
-  if (!elastic_) return end_epoch(-1, text);
-  elastic_->nccl_failed();
+  elastic_ ? elastic_->nccl_failed() : tensor_table_.hold_issued();
   suspect({rank(), -1, Evidence::kBroken, text}, now);
 }
 

@@ -35,6 +35,7 @@ std::string seconds(Duration time) {
 FailureDetector::FailureDetector(const Config& config, std::vector<std::string> names)
     : rank_(config.rank),
       size_(config.size),
+      is_elastic_(config.min_np > 0),
       deadline_(config.deadline),
       beat_(std::clamp(config.deadline / kBeatsPerDeadline, milliseconds(1), config.beat)),
       names_(std::move(names)),
@@ -140,11 +141,17 @@ std::optional<Verdict> FailureDetector::judge(TimePoint now) const {
   if (silent >= 0 && is_silent_for_beats(silence)) {
     return Verdict{silent, silence_text(silent) + ". It was missed when " + suspicion.text};
   }
+  return verdict_without_end(suspicion);
+}
+
+// In an elastic job an error whose rank is not known costs no rank.
+Verdict FailureDetector::verdict_without_end(const Suspicion& suspicion) const {
+  if (suspicion.about < 0) return {is_elastic_ ? -1 : suspicion.by, suspicion.text};
   if (suspicion.evidence != Evidence::kLate || !is_heard_directly(suspicion.about)) {
-    return Verdict{suspicion.about, suspicion.text};
+    return {suspicion.about, suspicion.text};
   }
-  return Verdict{suspicion.about,
-                 names_[index(suspicion.about)] + " answers, but does not send what is waited for: " + suspicion.text};
+  return {suspicion.about,
+          names_[index(suspicion.about)] + " answers, but does not send what is waited for: " + suspicion.text};
 }
 
 Verdict FailureDetector::verdict_of(const Suspicion& end) const {

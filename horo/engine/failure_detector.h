@@ -27,7 +27,7 @@ struct Verdict {
 // Evidence of rank `by` that rank `about` is lost.
 struct Suspicion {
   int by = -1;
-  int about = -1;  // not known: of kBroken alone, such as an error of NCCL's network
+  int about = -1;  // not known: of kBroken alone, such as an error of NCCL's network. A static job then names `by`
   Evidence evidence = Evidence::kLate;
   std::string text;
 };
@@ -74,11 +74,13 @@ class FailureDetector {
   std::optional<Verdict> judge(TimePoint now) const;
   const Suspicion* certain_death() const;
   Verdict verdict_of(const Suspicion& end) const;
+  Verdict verdict_without_end(const Suspicion& suspicion) const;
   const Suspicion& strongest() const;
   std::string silence_text(int rank) const;
 
   const int rank_;
   const int size_;
+  const bool is_elastic_;
   const std::chrono::milliseconds deadline_;
   const std::chrono::milliseconds beat_;
   std::vector<std::string> names_;

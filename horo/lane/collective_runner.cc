@@ -117,7 +117,7 @@ void CollectiveRunner::run(const Job& job, const Participants& participants) {
 }
 
 // Each tensor by itself. A barrier is the delivery's.
-JobResult CollectiveRunner::run_apart(const Job& job, const Participants& participants, Collective collective) {
+JobResult CollectiveRunner::run_apart(const Job& job, const Participants& participants, const Collective& collective) {
   JobResult result{job.items};
   const TensorSpec& spec = *job.first().spec;
   if (spec.kind == CollectiveKind::kBarrier) return result;
@@ -125,8 +125,6 @@ JobResult CollectiveRunner::run_apart(const Job& job, const Participants& partic
   if (runs_by_tensor(spec)) {
     run_by_tensor(apart, participants, collective);
   } else {
-    // The root is the index of the sender in the pair. Ranks of the set and of the world have the same order.
-    if (spec.kind == CollectiveKind::kSendRecv) collective.root = spec.root < spec.peer ? 0 : 1;
     try {
       result.outcome = run_item(apart.first(), collective, participants);
     } catch (const OutTooSmall& e) {

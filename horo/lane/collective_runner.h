@@ -83,7 +83,7 @@ class CollectiveRunner {
   bool run_on_device(const Job& job, const Participants& participants);
   Participants participants_of(const Job& job);
   Collective collective_of(const Job& job, const Participants& participants) const;
-  JobResult run_apart(const Job& job, const Participants& participants, Collective collective);
+  JobResult run_apart(const Job& job, const Participants& participants, const Collective& collective);
   void run_by_tensor(const Job& job, const Participants& participants, const Collective& collective);
 
   const LaneContext context_;

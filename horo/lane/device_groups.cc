@@ -23,6 +23,7 @@ constexpr std::uint64_t kSetupPlan = std::uint64_t{1} << 61;
 constexpr std::uint64_t kMostErrors = 3;
 // NCCL may take this many deadlines to connect: with many ranks it needs minutes.
 constexpr int kConnectDeadlines = 4;
+constexpr std::chrono::microseconds kIdleLook{200};  // the pause between two looks at a stream
 
 // What a member tells the others of its device.
 struct Offer {
@@ -145,7 +146,7 @@ std::size_t first_failure(const std::vector<Reason>& reasons) {
 struct Setup {
   const Participants& participants;
   const Collective& like;
-  const CudaDevice& device;
+  DeviceStream& stream;
   const NcclLibrary& nccl;
   bool has_kernels;  // of all members
   std::chrono::milliseconds time;
@@ -162,11 +163,11 @@ std::string connect(const Setup& setup, std::unique_ptr<DeviceGroup>& made) {
   Reason why_not{};
   try {
     const NcclMembers members{group.size(), group.rank(), setup.has_kernels, shared.id, setup.time};
-    made = make_nccl_group(setup.nccl.api, setup.device, members, setup.pause);
+    made = make_nccl_group(setup.nccl.api, setup.stream, members, setup.pause);
   } catch (const ShutDown&) {
     throw;
   } catch (const std::runtime_error& error) {
-    why_not = reason_of(error.what());
+    why_not = reason_of(say(setup.stream.device().name(), ": ", error.what()));
   }
   Collective like = setup.like;  // all have begun to connect, so all come here in time, if NCCL lets them
   like.deadline = Clock::now() + 2 * setup.time;
@@ -179,32 +180,37 @@ std::string connect(const Setup& setup, std::unique_ptr<DeviceGroup>& made) {
 
 }  // namespace
 
-DeviceGroup* DeviceGroups::of(const Participants& participants, const Collective& like, const CudaDevice& device) {
-  if (!is_decided_) decide(participants, like, device);
+DeviceGroup* DeviceGroups::of(const Participants& participants, const Collective& like, DeviceStream& stream) {
+  if (!is_decided_) decide(participants, like, stream);
   is_decided_ = true;
   return group_.get();
 }
 
-void DeviceGroups::decide(const Participants& participants, const Collective& like, const CudaDevice& device) {
+// What the callers' streams hold up takes any time, which is not NCCL's to connect.
+void DeviceGroups::decide(const Participants& participants, const Collective& like, DeviceStream& stream) {
+  const DeviceEvent before(stream.device(), stream.handle());
+  while (!before.is_complete()) stop_.pause(kIdleLook);
   const NcclLibrary nccl = load_nccl(config_);
-  const std::vector<Offer> offers = exchange(participants.group, like, 0, offer_of(nccl, device, counters_));
+  const std::vector<Offer> offers = exchange(participants.group, like, 0, offer_of(nccl, stream.device(), counters_));
   const auto without = std::ranges::find_if(offers, [](const Offer& offer) { return offer.has_kernels == 0; });
   const bool has_kernels = without == offers.end();
   std::string obstacle = obstacle_in(offers, participants.ranks);
   if (obstacle.empty()) {
     const auto pause = [this](Duration time) { stop_.pause(time); };
     obstacle =
-        connect({participants, like, device, nccl, has_kernels, kConnectDeadlines * config_.deadline, pause}, group_);
+        connect({participants, like, stream, nccl, has_kernels, kConnectDeadlines * config_.deadline, pause}, group_);
   }
   if (!obstacle.empty() && config_.gpu_backend == "nccl") {
     throw std::invalid_argument("HORO_GPU_BACKEND=nccl: " + obstacle);
   }
   if (participants.group.rank() > 0) return;
-  if (!obstacle.empty()) {
-    return log_warning("CUDA tensors are reduced by way of the hosts' memory, not by NCCL: " + obstacle);
-  }
-  log_info(say("CUDA tensors are reduced by NCCL ", nccl_version_text(nccl.version)));
-  if (has_kernels) return;
+  const std::string what = like.kind != CollectiveKind::kSendRecv
+                               ? "CUDA tensors are reduced"
+                               : say("messages of CUDA tensors between ranks ", participants.ranks.front(), " and ",
+                                     participants.ranks.back(), " go");
+  if (!obstacle.empty()) return log_warning(what + " by way of the hosts' memory, not by NCCL: " + obstacle);
+  log_info(say(what, " by NCCL ", nccl_version_text(nccl.version)));
+  if (has_kernels || like.kind == CollectiveKind::kSendRecv) return;
   const int rank = participants.ranks[static_cast<std::size_t>(without - offers.begin())];
   log_warning(say("canonical sums of CUDA tensors go by way of the hosts' memory: rank ", rank,
                   " has none of horo's kernels: ", without->why_no_kernels.data()));

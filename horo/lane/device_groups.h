@@ -20,9 +20,10 @@ class DeviceGroups {
       : config_(config), counters_(counters), stop_(stop) {}
 
   // The group of all members of the set; null: these go by way of the host. `like`: the collective, which all members
-  // run. Its first call blocks until all members have made it. Throws std::invalid_argument (HORO_GPU_BACKEND asks for
-  // what is not there), and what the host's group and make_nccl_group() throw.
-  DeviceGroup* of(const Participants& participants, const Collective& like, const CudaDevice& device);
+  // run, on the stream. Its first call blocks until what is on the stream is done, and all members have made it. Throws
+  // std::invalid_argument (HORO_GPU_BACKEND asks for what is not there), and what the host's group and
+  // make_nccl_group() throw.
+  DeviceGroup* of(const Participants& participants, const Collective& like, DeviceStream& stream);
   // DeviceGroup::check() and finalize().
   void check() const {
     if (group_) group_->check();
@@ -36,7 +37,7 @@ class DeviceGroups {
   }
 
  private:
-  void decide(const Participants& participants, const Collective& like, const CudaDevice& device);
+  void decide(const Participants& participants, const Collective& like, DeviceStream& stream);
 
   const Config& config_;
   const Counters& counters_;

@@ -19,7 +19,8 @@ bool is_on(const Item& item, const CudaDevice& device) {
 
 // Of a bucket, each tensor is in its own place, in and out.
 std::size_t in_bytes_of(const Item& item, const Collective& c, int rank) {
-  const bool is_from_root = c.kind == CollectiveKind::kBroadcast || c.kind == CollectiveKind::kScatter;
+  const bool is_from_root =
+      c.kind == CollectiveKind::kBroadcast || c.kind == CollectiveKind::kScatter || c.kind == CollectiveKind::kSendRecv;
   const bool reads = !is_from_root || c.root == rank;
   return reads && !item.submission.absent ? item.bytes : 0;
 }

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "horo/base/error.h"
 #include "horo/base/fail_point.h"
 #include "horo/base/say.h"
+#include "horo/base/thread.h"
 #include "horo/lane/device_places.h"
 #include "horo/lane/part_sizes.h"
 #include "horo/tensors/spec_check.h"
@@ -40,9 +42,11 @@ bool may_run(const Job& job) {
     case CollectiveKind::kReduce:
     case CollectiveKind::kReduceScatter:
     case CollectiveKind::kBroadcast:
-      return job.turn != 0 && job.release.ranks.empty() && !runs_by_tensor(spec) && bytes_of(*job.items) > 0;
+      return job.release.ranks.empty() && !runs_by_tensor(spec) && bytes_of(*job.items) > 0;
+    case CollectiveKind::kSendRecv:
+      return bytes_of(*job.items) > 0;
     default:
-      return job.turn != 0 && job.release.ranks.empty() && has_varying_result(spec.kind);
+      return job.release.ranks.empty() && has_varying_result(spec.kind);
   }
 }
 
@@ -57,7 +61,7 @@ std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants
   collective.counts = counts_of(job, participants);
   const CudaDevice first = job.first().submission.ready->device();
   const OnDevice on_first(first);
-  DeviceGroup* const group = groups_.of(participants, like, first);
+  DeviceGroup* const group = groups_of(job).of(participants, like, turn.stream_of(first));
   if (group == nullptr || !group->takes(collective)) return std::nullopt;
   DeviceResult result;
   if (has_varying_result(collective.kind) && !find_parts(job.first(), participants, collective, result.outcome)) {
@@ -67,7 +71,8 @@ std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants
   DeviceStream& stream = turn.stream_of(group->device());
   for (const Item& item : *job.items) item.submission.ready->hold_up(group->device(), stream.handle());
   forget_done();
-  running_.push_back({std::make_shared<const DeviceEvent>(stream.device(), stream.handle()), nullptr});
+  running_.push_back({std::make_shared<const DeviceEvent>(stream.device(), stream.handle()), nullptr, job.release.ranks,
+                      std::nullopt});
   const auto take = [&](std::size_t bytes) { return this->take(bytes, stream, result); };
   const DeviceSpace space{stream.device(), context_.retains, take};
   const DevicePlaces places = place_on(space, job, participants, collective);
@@ -75,7 +80,12 @@ std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants
   collective.out = places.out;
   stream.copy_rows(places.rows_in, places.is_here);
   context_.recorder.mark(Phase::kPack);
+  const Traffic before = group->traffic();
   group->enqueue(collective, stream);
+  const Traffic traffic = group->traffic() - before;
+  context_.counters.add_collective(job.release.set, collective.kind, group->algorithm(collective),
+                                   payload_bytes(collective), traffic);
+  context_.recorder.moved_by(group->algorithm(collective), traffic);
   fail_point("device.enqueued");
   context_.recorder.mark(Phase::kTransfer);
   if (!context_.retains) stream.copy_rows(places.rows_out, places.is_here);
@@ -88,6 +98,11 @@ std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants
   result.fits = places.fits;
   result.from = places.out;
   return result;
+}
+
+// Each pair of ranks with messages has a communicator of its own, since the others take no part.
+DeviceGroups& DeviceRunner::groups_of(const Job& job) {
+  return groups_.try_emplace(job.release.ranks, context_.config, context_.counters, context_.stop).first->second;
 }
 
 // Sets the counts, the bytes of the result, and the outcome. Members that do not know the sizes tell them, and whether
@@ -117,11 +132,8 @@ void DeviceRunner::wait_for_results() {
 }
 
 bool DeviceRunner::watch() {
-  if (!last_ || last_->is_complete()) {
-    left_.reset();
-    return false;
-  }
-  groups_.check();
+  if (!last_ || last_->is_complete()) return false;
+  for (const auto& [ranks, groups] : groups_) groups.check();
   check_ranks();
   return true;
 }
@@ -136,22 +148,26 @@ void DeviceRunner::check_ranks() {
   if (now - looked_ < kLookPause) return;
   looked_ = now;
   forget_done();
-  const bool is_held_up = !running_.empty() && !running_.front().begun->is_complete();
-  if (is_held_up) return left_.reset();  // by the callers' streams, not by a rank
+  if (running_.empty()) return;
+  OnStream& job = running_.front();
+  const bool is_held_up = !job.begun->is_complete();
+  if (is_held_up) return job.left.reset();  // by the callers' streams, not by a rank
   const auto has_left = [this](int rank) {
     return rank != context_.transport.rank() && context_.transport.has_left(rank);
   };
-  const auto gone = std::ranges::find_if(ranks_, has_left);
-  if (gone == ranks_.end()) return;
-  if (!left_) left_ = now;
-  if (now - *left_ < kLeftPatience) return;
+  const std::vector<int>& ranks = job.ranks.empty() ? ranks_ : job.ranks;
+  const auto gone = std::ranges::find_if(ranks, has_left);
+  if (gone == ranks.end()) return;
+  if (!job.left) job.left = now;
+  if (now - *job.left < kLeftPatience) return;
   throw PeerLost(*gone, say("rank ", *gone, " has left the job before its part of a collective of CUDA tensors"));
 }
 
 void DeviceRunner::finish() {
   wait_for_results();
   while (!results_.is_idle()) context_.stop.pause(kFirstPause);
-  if (!context_.retains) groups_.finalize();  // a result that is delivered is there on all ranks
+  if (context_.retains) return;  // a result that is delivered is there on all ranks
+  for (auto& [ranks, groups] : groups_) groups.finalize();
 }
 
 // Kernels of the callers that hold up the first job may take any time, and are no fault of NCCL.
@@ -172,6 +188,14 @@ void DeviceRunner::wait_for_rest() noexcept {
   }
 }
 
+// At once: an abort waits for what the stream has before its own collectives, and so for the aborts of other groups.
+void DeviceRunner::abort_groups() noexcept {
+  std::vector<std::jthread> aborts;
+  for (auto& [ranks, groups] : groups_) {
+    aborts.push_back(start_thread("horo abort", [&one = groups] { one.abort(); }));
+  }
+}
+
 void DeviceRunner::close() noexcept {
   try {
     finish();
@@ -180,7 +204,7 @@ void DeviceRunner::close() noexcept {
   }
   wait_for_callers();
   context_.stop.begin_end();
-  groups_.abort();
+  abort_groups();
   wait_for_rest();
   context_.stop.finish_end();
   bucket_.reset();

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -35,7 +36,7 @@ class DeviceRunner {
  public:
   // ranks: of the world, of the lane's process set.
   DeviceRunner(const DeviceRunnerContext& context, std::vector<int> ranks)
-      : context_(context), ranks_(std::move(ranks)), groups_(context.config, context.counters, context.stop) {}
+      : context_(context), ranks_(std::move(ranks)) {}
 
   // Enqueues the job's collective. Nothing, on all members: the job goes by way of the host. Throws std::runtime_error
   // (CUDA, NCCL), ShutDown, and what DeviceGroups::of() throws.
@@ -60,8 +61,12 @@ class DeviceRunner {
   struct OnStream {
     std::shared_ptr<const DeviceEvent> begun;  // complete when the callers' streams and the jobs before let it begin
     std::shared_ptr<const DeviceEvent> done;
+    std::vector<int> ranks;         // two, of a message; else empty: all
+    std::optional<TimePoint> left;  // when one of them was first seen to have left the job
   };
 
+  DeviceGroups& groups_of(const Job& job);
+  void abort_groups() noexcept;
   bool find_parts(const Item& item, const Participants& participants, Collective& collective, Outcome& outcome);
   std::byte* take(std::size_t bytes, DeviceStream& stream, DeviceResult& result);
   void forget_done();
@@ -71,12 +76,11 @@ class DeviceRunner {
 
   const DeviceRunnerContext context_;
   const std::vector<int> ranks_;
-  DeviceGroups groups_;
-  TimePoint looked_ = {};                    // when check_ranks() last looked
-  std::optional<TimePoint> left_;            // when a rank was first seen to have left while devices are at work
-  std::shared_ptr<const DeviceEvent> last_;  // of the last job
-  std::deque<OnStream> running_;             // in the order of the stream
-  std::unique_ptr<DeviceScratch> bucket_;    // of the lane's jobs, one after the other on their stream
+  std::map<std::vector<int>, DeviceGroups> groups_;  // by OnStream::ranks
+  TimePoint looked_ = {};                            // when check_ranks() last looked
+  std::shared_ptr<const DeviceEvent> last_;          // of the last job
+  std::deque<OnStream> running_;                     // in the order of the stream
+  std::unique_ptr<DeviceScratch> bucket_;            // of the lane's jobs, one after the other on their stream
   DeviceResults results_;
   std::atomic<bool> holds_results_ = false;
 };

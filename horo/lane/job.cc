@@ -179,6 +179,8 @@ Collective collective_for(const Job& job, const Participants& participants, cons
   c.dtype = spec.dtype;
   c.order = spec.order;
   c.root = spec.root;
+  // The index of the sender in the pair. Ranks of the set and of the world have the same order.
+  if (spec.kind == CollectiveKind::kSendRecv) c.root = spec.root < spec.peer ? 0 : 1;
   // Contributor ids are ranks in the set. Members that do not take part are as absent as those without a value.
   for (const int rank : participants.ranks) c.contributors.push_back(index_in(participants.members, rank));
   for (const int rank : job.release.absent_ranks) {

@@ -64,6 +64,12 @@ void JobRecorder::mark(Phase phase) {
   if (record_) record_->ends[static_cast<std::size_t>(phase)] = now;
 }
 
+void JobRecorder::moved_by(std::string_view algorithm, const Traffic& traffic) {
+  if (!record_) return;
+  record_->algorithm = algorithm;
+  record_->traffic = traffic;
+}
+
 void JobRecorder::end(const Job& job) {
   if (!is_timed_) return;
   const TimePoint now = Clock::now();

@@ -28,6 +28,8 @@ class JobRecorder {
   void begin(const Job& job);
   // The phase ends now.
   void mark(Phase phase);
+  // On devices, by this algorithm.
+  void moved_by(std::string_view algorithm, const Traffic& traffic);
   // The job has ended.
   void end(const Job& job);
 

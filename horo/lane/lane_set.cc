@@ -77,8 +77,7 @@ void LaneSet::run(Job job) {
   MutexLock lock(mutex_);
   Lane* lane = find(place_of(job.first()));
   HORO_CHECK(lane != nullptr);
-  const bool is_message = job.first().spec->kind == CollectiveKind::kSendRecv;
-  if (turns_ && Staging::needs(job) && !is_message) job.turn = turns_->add();
+  if (turns_ && Staging::needs(job)) job.turn = turns_->add();
   lane->tasks().push(std::move(job));
 }
 

@@ -127,6 +127,9 @@ class TensorTable {
 
   // Submitted and not ended; of issued Works too, in a static job.
   bool has_in_flight();
+  // The issued Works that have not ended will fail: what devices write from now on is no result. close(), fail_all()
+  // and end_failed() follow. In a static job.
+  void hold_issued() noexcept;
   // The issued Works that have not ended.
   std::vector<ItemList> issued();
   // The number of tensors in flight that are not issued, and the name of the one that was submitted first. Visits all

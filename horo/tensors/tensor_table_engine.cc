@@ -273,6 +273,13 @@ TensorTable::InFlight TensorTable::in_flight() const {
   return {in_flight_, oldest == nullptr ? "" : oldest->spec.name};
 }
 
+void TensorTable::hold_issued() noexcept {
+  MutexLock lock(mutex_);
+  for (const ItemList& items : issued_) {
+    for (const Item& item : *items) item.work->begin_failure(nullptr);
+  }
+}
+
 bool TensorTable::close(FailurePtr failure) noexcept {
   MutexLock lock(mutex_);
   if (!closed_) closed_ = std::move(failure);

@@ -141,7 +141,7 @@ void Work::fail(FailurePtr failure) const noexcept {
 bool Work::begin_failure(FailurePtr failure) const noexcept {
   HORO_CHECK(event_ != nullptr);
   State issued = State::kIssued;
-  if (finished() || !state_.compare_exchange_strong(issued, State::kFailing)) return false;
+  if (!is_failing_ && (finished() || !state_.compare_exchange_strong(issued, State::kFailing))) return false;
   failure_ = std::move(failure);
   return is_failing_ = true;
 }

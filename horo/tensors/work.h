@@ -70,7 +70,8 @@ class Work {
   // After issue(): no effect if the Work has ended.
   void fail(FailurePtr failure) const noexcept;
   // After issue(), the first half of fail(): the Work fails, and does not end before end_failed(), since the device may
-  // still write its results. False: it ends without that. end_failed() has no effect then.
+  // still write its results. False: it ends without that. end_failed() has no effect then. A second call replaces the
+  // failure.
   bool begin_failure(FailurePtr failure) const noexcept;
   void end_failed() const noexcept {
     if (std::exchange(is_failing_, false)) become(State::kEnded);

@@ -1,6 +1,7 @@
 // DeviceGroup: ranks, each with one device, that run collectives of device memory on streams.
 #pragma once
 
+#include "horo/base/counters.h"
 #include "ring/collective.h"
 #include "ring/cuda/cuda_device.h"
 
@@ -25,7 +26,9 @@ class DeviceGroup {
   virtual void finalize() = 0;
   // Ends what the group has on the device, without its results, and frees its memory there. No call follows.
   virtual void abort() noexcept = 0;
-  // The name of the algorithm of enqueue(), for logs.
+  // The bytes that this member sends and receives in all that was enqueued, as far as it can know them. No frames.
+  virtual Traffic traffic() const = 0;
+  // The name of the algorithm of enqueue(), for logs. The text lives as long as the process.
   virtual std::string_view algorithm(const Collective& collective) const = 0;
 };
 

@@ -32,12 +32,6 @@ constexpr std::size_t kAlignment = 64;
 constexpr const char* kShm = "shm";
 constexpr std::size_t kKinds = static_cast<std::size_t>(CollectiveKind::kJoin) + 1;
 
-std::size_t payload_bytes(const Collective& c) {
-  if (c.kind == CollectiveKind::kAllReduce) return c.counts[0] * size_of(c.dtype);
-  if (c.kind == CollectiveKind::kBarrier) return 0;
-  return std::accumulate(c.counts.begin(), c.counts.end(), std::size_t{0}) * size_of(c.dtype);
-}
-
 class TransportGroup final : public Group, public ShardedGroup {
  public:
   TransportGroup(Transport& transport, Members members, const Config& config, Counters& counters)

@@ -13,20 +13,28 @@ namespace {
 constexpr int kBusyLooks = 1'000;  // a call takes some microseconds
 constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};
 
-struct OutOfTime {};
-
 }  // namespace
 
 void NcclCalls::connect(int size, const NcclId& id, int rank, std::chrono::milliseconds at_most) {
   NcclConfig config;
   config.is_blocking = 0;
-  const TimePoint until = Clock::now() + at_most;
-  try {
-    finish("ncclCommInitRankConfig", api_->comm_init(&comm_, size, id, rank, &config), until);
-    is_connected_ = true;
-  } catch (const OutOfTime&) {
-    throw std::runtime_error(say("ncclCommInitRankConfig: not all ranks are connected after ", at_most.count(),
-                                 " ms (4 times HORO_DEADLINE_MS)"));
+  size_ = static_cast<std::size_t>(size);
+  connect_time_ = at_most;
+  until_ = Clock::now() + at_most;
+  finish("ncclCommInitRankConfig", api_->comm_init(&comm_, size, id, rank, &config));
+}
+
+void NcclCalls::check_time(const char* name) const {
+  if (Clock::now() < until_) return;
+  throw std::runtime_error(
+      say(name, ": not all ranks are connected after ", connect_time_.count(), " ms (4 times HORO_DEADLINE_MS)"));
+}
+
+void NcclCalls::wait_for(const DeviceEvent& event, const char* name) {
+  for (Duration pause = kFirstPause; !event.is_complete(); pause = std::min<Duration>(2 * pause, kLongestPause)) {
+    check_time(name);
+    check();
+    pause_(pause);
   }
 }
 
@@ -43,6 +51,24 @@ int NcclCalls::grouped(const std::function<int(std::size_t)>& call, std::size_t 
   return error == kNcclSuccess || error == kNcclInProgress ? ended : error;
 }
 
+int NcclCalls::send(const std::byte* in, std::size_t bytes, std::size_t to, const DeviceStream& stream) {
+  count(bytes, 0);
+  return api_->send(in, bytes, NcclType::kUint8, static_cast<int>(to), comm_, stream.handle());
+}
+
+int NcclCalls::receive(std::byte* out, std::size_t bytes, std::size_t from, const DeviceStream& stream) {
+  count(0, bytes);
+  return api_->receive(out, bytes, NcclType::kUint8, static_cast<int>(from), comm_, stream.handle());
+}
+
+// As a ring moves them.
+void NcclCalls::all_gather(const std::byte* in, std::byte* out, std::size_t bytes, const DeviceStream& stream) {
+  count((size_ - 1) * bytes, (size_ - 1) * bytes);
+  run("ncclAllGather", [&](const NcclApi& api, NcclComm comm) {
+    return api.all_gather(in, out, bytes, NcclType::kUint8, comm, stream.handle());
+  });
+}
+
 void NcclCalls::check() const {
   int result = kNcclSuccess;
   if (comm_ == nullptr || api_->comm_error(comm_, &result) != kNcclSuccess) return;
@@ -54,10 +80,10 @@ void NcclCalls::finalize() {
   finish("ncclCommFinalize", api_->comm_finalize(comm_));
 }
 
-void NcclCalls::finish(const char* name, int result, TimePoint until) {
+void NcclCalls::finish(const char* name, int result) {
   Duration pause = kFirstPause;
   for (int looks = 0; result == kNcclInProgress; ++looks) {
-    if (Clock::now() >= until) throw OutOfTime();
+    check_time(name);
     if (looks >= kBusyLooks) {
       pause_(pause);
       pause = std::min<Duration>(2 * pause, kLongestPause);

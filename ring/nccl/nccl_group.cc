@@ -20,6 +20,8 @@ namespace {
 constexpr std::size_t kSliceBytes = 32 << 20;  // of a canonical sum, whose shards of the members need as much memory
 constexpr std::size_t kSmallBytes = 64 << 10;  // of all inputs together: each member reduces them itself
 
+constexpr std::size_t kFirstBytes = 4;  // that members exchange to connect
+
 constexpr const char* kShards = "the shards of sums (HORO_GPU_BACKEND=host needs none)";
 
 // Elements that one member reduces.
@@ -29,14 +31,16 @@ struct Shard {
 
 class NcclGroup final : public DeviceGroup {
  public:
-  NcclGroup(std::shared_ptr<const NcclApi> api, const CudaDevice& device, const NcclMembers& members, Pause pause)
-      : device_(device),
+  NcclGroup(std::shared_ptr<const NcclApi> api, DeviceStream& stream, const NcclMembers& members, Pause pause)
+      : device_(stream.device()),
         members_(members),
         calls_(std::move(api), std::move(pause)),
-        moves_(calls_, device, members.size, members.rank),
-        scratch_(device, kShards) {
+        moves_(calls_, device_, members.size, members.rank),
+        scratch_(device_, kShards) {
     try {
       calls_.connect(members_.size, members_.id, members_.rank, members_.connect_time);
+      run_first(stream);
+      calls_.connected();
     } catch (...) {
       calls_.abort(device_);
       throw;
@@ -51,7 +55,7 @@ class NcclGroup final : public DeviceGroup {
       case CollectiveKind::kAllReduce:
       case CollectiveKind::kReduce:
       case CollectiveKind::kReduceScatter:
-        return is_native(c) || (members_.has_kernels && has_kernel(c.dtype, c.op) && members_.size <= most_members());
+        return is_native(c) || (has_tree() && has_kernel(c.dtype, c.op));
       default:
         return NcclMoves::takes(c.kind);
     }
@@ -74,6 +78,8 @@ class NcclGroup final : public DeviceGroup {
     moves_.free();
   }
 
+  Traffic traffic() const override { return calls_.traffic(); }
+
   std::string_view algorithm(const Collective& c) const override {
     return NcclMoves::takes(c.kind) || is_native(c) ? "nccl" : "nccl_shards";
   }
@@ -82,6 +88,21 @@ class NcclGroup final : public DeviceGroup {
   static int most_members() { return static_cast<int>(kMostReduceInputs); }
   std::size_t me() const { return static_cast<std::size_t>(members_.rank); }
   std::size_t size() const { return static_cast<std::size_t>(members_.size); }
+
+  // Whether members reduce in the canonical tree.
+  bool has_tree() const { return members_.has_kernels && members_.size <= most_members(); }
+
+  // NCCL connects members when they first need each other. So they make a collective, and exchange bytes as for sums in
+  // the canonical tree, in which each member needs all others, and for messages of two.
+  void run_first(DeviceStream& stream) {
+    std::byte* const input = scratch_.at_least((size() + 1) * kFirstBytes) + size() * kFirstBytes;
+    calls_.all_gather(input, scratch_.data(), kFirstBytes, stream);
+    Collective c;
+    c.dtype = DType::kUint8;
+    c.in.data = input;
+    if (size() == 2 || (size() > 2 && has_tree())) exchange(c, std::vector<Shard>(size(), {0, kFirstBytes}), stream);
+    calls_.wait_for(DeviceEvent(device_, stream.handle()), "the first collective of NCCL");
+  }
 
   // Whether the result of NCCL's reduction is what is asked for.
   bool is_native(const Collective& c) const {
@@ -101,7 +122,22 @@ class NcclGroup final : public DeviceGroup {
     is_native(c) ? reduce_by_nccl(apart, stream) : scatter_by_tree(apart, stream);
   }
 
+  // The bytes that a ring moves, or a chain that ends at the root.
+  void count_by_nccl(const Collective& c) {
+    const std::size_t bytes = c.counts[0] * size_of(c.dtype), others = size() - 1;
+    const auto root = static_cast<std::size_t>(c.root);
+    switch (c.kind) {
+      case CollectiveKind::kAllReduce:
+        return calls_.count(2 * others * bytes / size(), 2 * others * bytes / size());
+      case CollectiveKind::kReduce:
+        return calls_.count(me() == root ? 0 : bytes, me() == (root + 1) % size() ? 0 : bytes);
+      default:
+        return calls_.count(others * bytes, others * bytes);
+    }
+  }
+
   void reduce_by_nccl(const Collective& c, DeviceStream& stream) {
+    count_by_nccl(c);
     const NcclType type = *nccl_type(c.dtype);
     const NcclOp op = *nccl_op(c.dtype, c.op, c.order);
     switch (c.kind) {
@@ -144,9 +180,7 @@ class NcclGroup final : public DeviceGroup {
     exchange(c, shards, stream);
     sum(c, shards[me()], sums, stream);
     if (is_for_all) {
-      calls_.run("ncclAllGather", [&](const NcclApi& api, NcclComm comm) {
-        return api.all_gather(sums, c.out.data + begin * bytes, each * bytes, NcclType::kUint8, comm, stream.handle());
-      });
+      calls_.all_gather(sums, c.out.data + begin * bytes, each * bytes, stream);
     } else {
       gather(c, shards, sums, stream);
     }
@@ -172,9 +206,7 @@ class NcclGroup final : public DeviceGroup {
   void reduce_at_all(const Collective& c, std::size_t begin, std::size_t count, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype);
     std::byte* const all = scratch_.at_least(size() * count * bytes);
-    calls_.run("ncclAllGather", [&](const NcclApi& api, NcclComm comm) {
-      return api.all_gather(c.in.data + begin * bytes, all, count * bytes, NcclType::kUint8, comm, stream.handle());
-    });
+    calls_.all_gather(c.in.data + begin * bytes, all, count * bytes, stream);
     if (c.kind == CollectiveKind::kReduce && members_.rank != c.root) return;
     std::vector<const void*> inputs;
     for (std::size_t member = 0; member < size(); ++member) inputs.push_back(all + member * count * bytes);
@@ -185,38 +217,30 @@ class NcclGroup final : public DeviceGroup {
   void exchange(const Collective& c, const std::vector<Shard>& shards, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype), mine = shards[me()].count * bytes;
     std::byte* const all = scratch_.at_least((size() + 1) * mine);
-    calls_.run("ncclSend and ncclRecv", [&](const NcclApi& api, NcclComm comm) {
-      return calls_.grouped(
-          [&](std::size_t peer) {
-            if (peer == me()) return kNcclSuccess;
-            const std::size_t there = shards[peer].count * bytes;
-            const int to = static_cast<int>(peer);
-            int error = kNcclSuccess;
-            if (there > 0) {
-              error =
-                  api.send(c.in.data + shards[peer].offset * bytes, there, NcclType::kUint8, to, comm, stream.handle());
-            }
-            if (mine == 0 || (error != kNcclSuccess && error != kNcclInProgress)) return error;
-            return api.receive(all + peer * mine, mine, NcclType::kUint8, to, comm, stream.handle());
-          },
-          size());
+    calls_.run("ncclSend and ncclRecv", [&](const NcclApi&, NcclComm) {
+      const auto call = [&](std::size_t peer) {
+        if (peer == me()) return kNcclSuccess;
+        const std::size_t there = shards[peer].count * bytes;
+        int error = kNcclSuccess;
+        if (there > 0) error = calls_.send(c.in.data + shards[peer].offset * bytes, there, peer, stream);
+        if (mine == 0 || (error != kNcclSuccess && error != kNcclInProgress)) return error;
+        return calls_.receive(all + peer * mine, mine, peer, stream);
+      };
+      return calls_.grouped(call, size());
     });
   }
 
   // The root gets the sums of all.
   void gather(const Collective& c, const std::vector<Shard>& shards, const std::byte* sums, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype);
-    calls_.run("ncclSend and ncclRecv", [&](const NcclApi& api, NcclComm comm) {
-      if (members_.rank != c.root) {
-        return api.send(sums, shards[me()].count * bytes, NcclType::kUint8, c.root, comm, stream.handle());
-      }
-      return calls_.grouped(
-          [&](std::size_t peer) {
-            if (peer == me()) return kNcclSuccess;
-            return api.receive(c.out.data + shards[peer].offset * bytes, shards[peer].count * bytes, NcclType::kUint8,
-                               static_cast<int>(peer), comm, stream.handle());
-          },
-          size());
+    const auto root = static_cast<std::size_t>(c.root);
+    calls_.run("ncclSend and ncclRecv", [&](const NcclApi&, NcclComm) {
+      if (me() != root) return calls_.send(sums, shards[me()].count * bytes, root, stream);
+      const auto call = [&](std::size_t peer) {
+        if (peer == me()) return kNcclSuccess;
+        return calls_.receive(c.out.data + shards[peer].offset * bytes, shards[peer].count * bytes, peer, stream);
+      };
+      return calls_.grouped(call, size());
     });
   }
 
@@ -258,9 +282,9 @@ class NcclGroup final : public DeviceGroup {
 
 }  // namespace
 
-std::unique_ptr<DeviceGroup> make_nccl_group(std::shared_ptr<const NcclApi> api, const CudaDevice& device,
+std::unique_ptr<DeviceGroup> make_nccl_group(std::shared_ptr<const NcclApi> api, DeviceStream& stream,
                                              const NcclMembers& members, Pause pause) {
-  return std::make_unique<NcclGroup>(std::move(api), device, members, std::move(pause));
+  return std::make_unique<NcclGroup>(std::move(api), stream, members, std::move(pause));
 }
 
 }  // namespace horo

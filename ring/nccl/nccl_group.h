@@ -26,10 +26,11 @@ struct NcclMembers {
 // Called between two looks at a call of NCCL that has not ended. Throws to give it up.
 using Pause = std::function<void(Duration)>;
 
-// Connects the members, with this device of this rank. Blocks until NCCL has done so on all of them, or `pause` throws.
+// Connects the members, with the device of this stream: NCCL does so in ncclCommInit, and in collectives of a few
+// bytes, which run on the stream; nothing else is on it. Blocks until that is done on this member, or `pause` throws.
 // The device is the current one of this thread, as in all calls of the group. Throws std::runtime_error, with NCCL's
 // words, or after connect_time.
-std::unique_ptr<DeviceGroup> make_nccl_group(std::shared_ptr<const NcclApi> api, const CudaDevice& device,
+std::unique_ptr<DeviceGroup> make_nccl_group(std::shared_ptr<const NcclApi> api, DeviceStream& stream,
                                              const NcclMembers& members, Pause pause);
 
 }  // namespace horo

@@ -27,6 +27,7 @@ bool NcclMoves::takes(CollectiveKind kind) {
     case CollectiveKind::kGather:
     case CollectiveKind::kScatter:
     case CollectiveKind::kAllToAll:
+    case CollectiveKind::kSendRecv:
       return true;
     default:
       return false;
@@ -35,13 +36,24 @@ bool NcclMoves::takes(CollectiveKind kind) {
 
 void NcclMoves::enqueue(const Collective& c, DeviceStream& stream) {
   if (c.kind == CollectiveKind::kBroadcast) return broadcast(c, stream);
+  if (c.kind == CollectiveKind::kSendRecv) return message(c, stream);
   c.kind == CollectiveKind::kAllGather&& is_one_size(c.counts) ? all_gather(c, stream) : exchange(c, stream);
 }
 
 void NcclMoves::broadcast(const Collective& c, DeviceStream& stream) {
   const std::byte* const in = is_root(c) ? c.in.data : c.out.data;
+  const bool is_last = (me_ + 1) % size_ == static_cast<std::size_t>(c.root);  // of a chain that begins with the root
+  calls_.count(is_last ? 0 : c.out.bytes, is_root(c) ? 0 : c.out.bytes);
   calls_.run("ncclBroadcast", [&](const NcclApi& api, NcclComm comm) {
     return api.broadcast(in, c.out.data, c.out.bytes, NcclType::kUint8, c.root, comm, stream.handle());
+  });
+}
+
+void NcclMoves::message(const Collective& c, DeviceStream& stream) {
+  const std::size_t bytes = c.counts[0] * size_of(c.dtype), other = 1 - me_;
+  if (bytes == 0) return;
+  calls_.run(is_root(c) ? "ncclSend" : "ncclRecv", [&](const NcclApi&, NcclComm) {
+    return is_root(c) ? calls_.send(c.in.data, bytes, other, stream) : calls_.receive(c.out.data, bytes, other, stream);
   });
 }
 
@@ -50,9 +62,7 @@ void NcclMoves::all_gather(const Collective& c, DeviceStream& stream) {
   if (bytes == 0) return;
   const bool is_in_place = c.in.data == c.out.data + me_ * bytes;
   const std::byte* const in = is_in_place ? c.in.data : input_of(c, bytes, stream);
-  calls_.run("ncclAllGather", [&](const NcclApi& api, NcclComm comm) {
-    return api.all_gather(in, c.out.data, bytes, NcclType::kUint8, comm, stream.handle());
-  });
+  calls_.all_gather(in, c.out.data, bytes, stream);
 }
 
 const std::byte* NcclMoves::input_of(const Collective& c, std::size_t bytes, DeviceStream& stream) {
@@ -119,15 +129,14 @@ void NcclMoves::exchange(const Collective& c, DeviceStream& stream) {
     if (peer != me_ && sends[peer].bytes + receives[peer].bytes > 0) peers.push_back(peer);
   }
   if (peers.empty()) return;
-  calls_.run("ncclSend and ncclRecv", [&](const NcclApi& api, NcclComm comm) {
+  calls_.run("ncclSend and ncclRecv", [&](const NcclApi&, NcclComm) {
     const auto call = [&](std::size_t i) {
       const auto [from, there] = sends[peers[i]];
       const auto [to, here] = receives[peers[i]];
-      const int peer = static_cast<int>(peers[i]);
       int error = kNcclSuccess;
-      if (there > 0) error = api.send(in + from, there, NcclType::kUint8, peer, comm, stream.handle());
+      if (there > 0) error = calls_.send(in + from, there, peers[i], stream);
       if (here == 0 || (error != kNcclSuccess && error != kNcclInProgress)) return error;
-      return api.receive(c.out.data + to, here, NcclType::kUint8, peer, comm, stream.handle());
+      return calls_.receive(c.out.data + to, here, peers[i], stream);
     };
     return calls_.grouped(call, peers.size());
   });

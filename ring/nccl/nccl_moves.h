@@ -38,6 +38,7 @@ class NcclMoves {
 
   bool is_root(const Collective& c) const { return static_cast<int>(me_) == c.root; }
   void broadcast(const Collective& c, DeviceStream& stream);
+  void message(const Collective& c, DeviceStream& stream);
   void all_gather(const Collective& c, DeviceStream& stream);
   Sections sends_of(const Collective& c) const;
   Sections receives_of(const Collective& c) const;

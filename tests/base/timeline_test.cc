@@ -58,6 +58,19 @@ class TimelineTest : public testing::Test {
   Timeline timeline_;
 };
 
+TEST_F(TimelineTest, ACollectiveOfDevicesHasItsAlgorithmAndBytes) {
+  timeline_.start(path_, 3, 4);
+  TimelineJob on_device = job(Clock::now());
+  on_device.algorithm = "nccl";
+  on_device.traffic.bytes_sent = 12;
+  timeline_.add(on_device);
+  timeline_.stop();
+  const Json arguments = named(written(), "all_reduce a \"quoted\" name and 1 more").at(0)["args"];
+  EXPECT_EQ(arguments["algorithm"], "nccl");
+  EXPECT_EQ(arguments["bytes_sent"], 12);
+  EXPECT_EQ(arguments["bytes_received"], 0);
+}
+
 TEST_F(TimelineTest, ACollectiveHasItsPhasesAndEachTensorItsWay) {
   timeline_.start(path_, 3, 4);
   timeline_.add(job(Clock::now()));

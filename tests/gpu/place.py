@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import sys
+import warnings
 
 import torch
 
@@ -36,6 +37,23 @@ def start():
 def synchronize():
     if not IS_FAKE:
         torch.cuda.synchronize()
+
+
+def waits_of(call):
+    """Calls; returns how often torch has waited for the device."""
+    if IS_FAKE:
+        places = sys.modules["horo.torch.devices"].places
+        before = places.waits
+        call()
+        return places.waits - before
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            call()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(each.message) for each in told)
 
 
 def tell(**values):

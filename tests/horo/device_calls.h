@@ -87,6 +87,11 @@ inline void expect_equal_bits(Session& session, const Call& call) {
   EXPECT_EQ(on_device(session, call, device), on_host(session, call)) << describe(call.spec);
 }
 
+// The same on a device that no other rank uses.
+inline void expect_bits_of_host(Session& session, const Call& call) {
+  EXPECT_EQ(on_device(session, call, session.topology().rank), on_host(session, call)) << describe(call.spec);
+}
+
 inline Call call_of(CollectiveKind kind, Session& session, std::int64_t rows) {
   const int rank = session.topology().rank;
   Call call;

@@ -124,16 +124,20 @@ TEST(Devices, AnotherDeviceOnAnotherRankIsAMismatchByName) {
         const CudaStream stream = make_stream();
         DeviceMemory memory(stream, 12);
         std::array<float, 3> values{};
-        TensorSpec spec = float_spec("weights", 3);
-        Submission submission{0, values.data(), values.data()};
-        if (session.topology().rank == 1) {
-          spec.device = DeviceType::kCuda;
-          submission.in = submission.out = memory.data();
-          submission.ready = session.record(0, stream);
+        for (const CollectiveKind kind : {CollectiveKind::kAllReduce, CollectiveKind::kSendRecv}) {
+          TensorSpec spec = float_spec("weights", 3);
+          spec.kind = kind;
+          spec.peer = kind == CollectiveKind::kSendRecv ? 1 : spec.peer;
+          Submission submission{0, values.data(), values.data()};
+          if (session.topology().rank == 1) {
+            spec.device = DeviceType::kCuda;
+            submission.in = submission.out = memory.data();
+            submission.ready = session.record(0, stream);
+          }
+          EXPECT_THAT(
+              thrown_by([&] { outcome_of(session, session.submit(spec, submission)); }),
+              AllOf(HasSubstr("'weights'"), HasSubstr("device cpu on rank 0"), HasSubstr("device cuda on rank 1")));
         }
-        EXPECT_THAT(
-            thrown_by([&] { outcome_of(session, session.submit(spec, submission)); }),
-            AllOf(HasSubstr("'weights'"), HasSubstr("device cpu on rank 0"), HasSubstr("device cuda on rank 1")));
         meet(session);
       },
       on_fake());

@@ -70,6 +70,7 @@ class DeviceMemory {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
   void keep() { is_kept_ = true; }  // for good: its stream never ends
   // Both by the stream, late.
   void write(const std::vector<std::byte>& values) {

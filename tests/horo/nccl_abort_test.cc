@@ -78,8 +78,9 @@ void submit_until_stuck(Session& session, bool is_aborting) {
 }
 
 TEST(NcclAborts, EndWhatNeverEndsOnAllRanksAndLeaveNothing) {
-  // All members are stuck, or one: the others wait for its bytes. -1: the communicator does not connect.
-  constexpr std::array kStuck{"1", "2", "4", "1@0", "2@1", "4@2", "-1", "-1@1"};
+  // All members are stuck, or one: the others wait for its bytes. -1: in ncclCommInit; 1 and 2: in the collectives that
+  // connect them.
+  constexpr std::array kStuck{"1", "3", "6", "2@0", "3@1", "6@2", "-1", "-1@1"};
   EXPECT_THAT(run_nccl(kAbortRanks,
                        [](Session& session) {
                          on_device(session, call_of(CollectiveKind::kAllReduce, session, 1), session.topology().rank);

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <numeric>
 
+#include "horo/base/say.h"
 #include "tests/horo/device_calls.h"
 
 namespace horo {
@@ -105,6 +107,80 @@ TEST_P(NcclMoves, PartsOfExchangedSizesHaveTheBitsOfTheHost) {
   });
   EXPECT_THAT(thrown, Each(""));
   EXPECT_EQ(pins(), before);
+}
+
+// A message from this rank to another one, or from that one to this rank, of floats in the memory.
+std::shared_ptr<Work> submit_message(Session& session, int from, int to, DeviceMemory& memory, CudaStream stream) {
+  const int rank = session.topology().rank;
+  TensorSpec spec = spec_of(kSendRecv, say("from ", from, " to ", to), {static_cast<std::int64_t>(memory.bytes() / 4)});
+  spec.root = from;
+  spec.peer = to;
+  spec.device = DeviceType::kCuda;
+  Submission submission{0, rank == from ? memory.data() : nullptr, rank == to ? memory.data() : nullptr};
+  submission.ready = session.record(rank, stream);
+  return session.submit(spec, submission);
+}
+
+// All ranks to all others, each in an order of its own, beside sums of all.
+TEST(NcclMovesOf, MessagesOfAllPairsArrive) {
+  const std::uint64_t before = pins();
+  const auto thrown = run_nccl(3, [](Session& session) {
+    const int rank = session.topology().rank;
+    const CudaStream stream = make_stream();
+    for (const std::size_t bytes : {4, 28, 800'000}) {
+      std::vector<std::shared_ptr<Work>> works;
+      std::vector<std::unique_ptr<DeviceMemory>> sent, received;
+      DeviceMemory sum(stream, 4'000);
+      for (int i = 1; i <= 2; ++i) {
+        const int peer = (rank + (bytes == 28 ? 3 - i : i)) % 3;
+        sent.push_back(std::make_unique<DeviceMemory>(stream, bytes));
+        received.push_back(std::make_unique<DeviceMemory>(stream, bytes));
+        sent.back()->write(bytes_of_floats(bytes / 4, static_cast<std::uint64_t>(10 * rank + peer)));
+        works.push_back(submit_message(session, rank, peer, *sent.back(), stream));
+        if (i == 1) works.push_back(submit_sum(session, "sum", sum, stream));
+        works.push_back(submit_message(session, peer, rank, *received.back(), stream));
+      }
+      EXPECT_TRUE(session.wait_stream(works, rank, stream, Clock::now() + std::chrono::seconds(20)));
+      for (std::size_t i = 0; i < 2; ++i) {
+        const int peer = (rank + static_cast<int>(bytes == 28 ? 2 - i : i + 1)) % 3;
+        EXPECT_EQ(received[i]->read(), bytes_of_floats(bytes / 4, static_cast<std::uint64_t>(10 * peer + rank)));
+      }
+      meet(session);
+    }
+    EXPECT_EQ(session.counters().collectives(0, kSendRecv).count, 12u);
+  });
+  EXPECT_THAT(thrown, Each(""));
+  EXPECT_EQ(pins(), before) << "nothing goes by way of the host";
+}
+
+// Those of several communicators, one behind the other on the stream.
+TEST(NcclMovesOf, MessagesThatNeverEndAreAborted) {
+  const FakeCudaCounts before = device_counts();
+  ::setenv("HORO_FAKE_NCCL_STUCK", "4", 1);  // the second one after those that connect
+  const auto thrown = run_nccl(3, [](Session& session) {
+    const int rank = session.topology().rank;
+    const CudaStream stream = make_stream();
+    DeviceMemory one(stream, 400), two(stream, 400);
+    std::vector<std::shared_ptr<Work>> works;
+    for (const bool is_stuck : {false, true}) {
+      works.clear();
+      for (const auto& [from, to] : {std::pair(0, 1), {1, 2}, {0, 2}}) {
+        if (rank != from && rank != to) continue;
+        works.push_back(submit_message(session, from, to, works.empty() ? one : two, stream));
+      }
+      EXPECT_TRUE(session.wait_stream(works, rank, stream, Clock::now() + std::chrono::seconds(20))) << is_stuck;
+    }
+    if (rank == 0) {
+      EXPECT_FALSE(session.wait(works, Clock::now() + std::chrono::milliseconds(20))) << "issued, and never done";
+      session.abort("the test ends it");
+    }
+    EXPECT_TRUE(session.wait(works, Clock::now() + std::chrono::seconds(10)));
+    works.back()->outcome();
+  });
+  ::unsetenv("HORO_FAKE_NCCL_STUCK");
+  EXPECT_THAT(thrown, Each(HasSubstr("the test ends it")));
+  EXPECT_EQ(device_counts().allocated, before.allocated);
+  EXPECT_EQ(device_counts().events, before.events);
 }
 
 TEST(NcclMovesOf, EveryTypeHasTheBitsOfTheHost) {

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "tests/horo/device_calls.h"
 
@@ -18,10 +20,6 @@ using testing::Each;
 using testing::HasSubstr;
 
 using enum CollectiveKind;
-
-void expect_bits_of_host(Session& session, const Call& call) {
-  EXPECT_EQ(on_device(session, call, session.topology().rank), on_host(session, call)) << describe(call.spec);
-}
 
 class NcclRanks : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Nccl, NcclRanks, testing::Values(1, 2, 3, 5, 8));
@@ -116,6 +114,40 @@ TEST(Nccl, SumsInAnyOrderAreNcclsOwnAndEqualOnAllRanks) {
   EXPECT_THAT(results, Each(results.front()));
 }
 
+TEST(Nccl, CountersHaveTheBytesOfEachAlgorithm) {
+  const auto thrown = run_nccl(3, [](Session& session) {
+    const int rank = session.topology().rank;
+    const auto sum = [&](const char* name, std::int64_t rows, Order order) {
+      Call call = call_of(kAllReduce, session, rows);
+      call.spec.name = name;
+      call.spec.order = order;
+      on_device(session, call, rank);
+    };
+    sum("small", 10, Order::kCanonical);
+    sum("large", 10'000, Order::kCanonical);
+    sum("fast", 10'000, Order::kFast);
+    Call call = call_of(kBroadcast, session, 100);
+    on_device(session, call, rank);
+    const auto row = [&](CollectiveKind kind, const char* algorithm) {
+      const auto all = nlohmann::json::parse(session.counters().json())["collectives"];
+      const auto found = std::ranges::find_if(
+          all, [&](const auto& one) { return one["kind"] == name_of(kind) && one["algorithm"] == algorithm; });
+      return found == all.end() ? nlohmann::json() : *found;
+    };
+    const auto shards = row(kAllReduce, "nccl_shards"), fast = row(kAllReduce, "nccl"), moved = row(kBroadcast, "nccl");
+    EXPECT_EQ(shards["count"], 2);
+    EXPECT_EQ(shards["payload_bytes"], 120 + 120'000);
+    EXPECT_EQ(shards["bytes_sent"], 2 * 120 + 2 * 2 * 40'000) << "all to all, and two thirds twice";
+    EXPECT_EQ(shards["bytes_received"], shards["bytes_sent"]);
+    EXPECT_EQ(shards["frames_sent"], 0);
+    EXPECT_EQ(fast["bytes_sent"], 2 * 80'000);
+    EXPECT_EQ(moved["bytes_sent"], rank == 0 ? 0 : 1'200) << "the root is 1: a chain ends at 0";
+    EXPECT_EQ(moved["bytes_received"], rank == 1 ? 0 : 1'200);
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
+}
+
 // Gradients of a step: many tensors in buckets, submitted before their values are there, from several streams. The
 // caller's stream waits, and not the caller.
 TEST(Nccl, StepsOfLateGradientsHaveTheBitsOfTheHost) {
@@ -204,7 +236,7 @@ TEST(Nccl, SetsThatSubmitInOppositeOrdersDoNotWaitForEachOther) {
 }
 
 TEST(Nccl, ACollectiveThatNeverEndsIsAbortedWithTheOriginOfTheEnd) {
-  ::setenv("HORO_FAKE_NCCL_STUCK", "2", 1);
+  ::setenv("HORO_FAKE_NCCL_STUCK", "4", 1);  // the second one after those that connect
   const auto thrown = run_nccl(2, [](Session& session) {
     const int rank = session.topology().rank;
     const CudaStream stream = make_stream();
@@ -231,6 +263,25 @@ TEST(Nccl, ACollectiveThatNeverEndsIsAbortedWithTheOriginOfTheEnd) {
   EXPECT_THAT(thrown, Each(""));
 }
 
+TEST(Nccl, AnErrorOfItsNetworkHasTheRankThatHadItAsTheOrigin) {
+  ::setenv("HORO_FAKE_NCCL_ERROR", "3@1", 1);  // of the first one after those that connect
+  const auto thrown = run_nccl(3, [](Session& session) {
+    const CudaStream stream = make_stream();
+    DeviceMemory one(stream, 4'000), two(stream, 4'000);
+    const std::array works{submit_sum(session, "one", one, stream), submit_sum(session, "two", two, stream)};
+    EXPECT_TRUE(session.wait(works, Clock::now() + 10s));
+    try {
+      works.back()->outcome();
+      ADD_FAILURE() << "the sum has ended without an error";
+    } catch (const PeerLost& lost) {
+      EXPECT_EQ(lost.origin(), 1);
+      throw;
+    }
+  });
+  ::unsetenv("HORO_FAKE_NCCL_ERROR");
+  EXPECT_THAT(thrown, Each(AllOf(HasSubstr("rank 1: nccl"), HasSubstr("an error of the fake"))));
+}
+
 // In a process of its own, which ends.
 TEST(NcclDeathTest, AProcessInWhichNcclHangsEndsWithAMessage) {
   if (HORO_SANITIZED) GTEST_SKIP() << "it waits for 20 s, and shows nothing of memory or threads";
@@ -246,42 +297,6 @@ TEST(NcclDeathTest, AProcessInWhichNcclHangsEndsWithAMessage) {
     run_nccl(1, once, config);
   };
   EXPECT_EXIT(shut_down(), testing::ExitedWithCode(1), "NCCL has not ended its work 10 s after ncclCommAbort");
-}
-
-TEST(Nccl, TwoRanksOnOneDeviceGoByWayOfTheHostOrAreToldWhatToDo) {
-  const auto share_a_device = [](Session& session) {
-    on_device(session, call_of(kAllReduce, session, 10), 0);
-    meet(session);
-  };
-  Config config = on_fake_nccl();
-  EXPECT_THAT(run_nccl(2, share_a_device, config),
-              Each(AllOf(HasSubstr("HORO_GPU_BACKEND=nccl: ranks 0 and 1 use one GPU, which NCCL refuses"),
-                         HasSubstr("torch.cuda.set_device(horo.local_rank())"))));
-  config.gpu_backend = "auto";
-  EXPECT_THAT(run_nccl(2, share_a_device, config), Each(""));
-}
-
-TEST(Nccl, WhereMembersCannotConnectTheyGoByWayOfTheHostOrAreToldWhy) {
-  Config config = on_fake_nccl();
-  config.gpu_backend = "auto";
-  config.deadline = 250ms;
-  ::setenv("HORO_FAKE_NCCL_UNREACHABLE", "1", 1);
-  const auto once = [](Session& session) { expect_bits_of_host(session, call_of(kAllReduce, session, 100)); };
-  EXPECT_THAT(run_nccl(3, once, config), Each(""));
-  config.gpu_backend = "nccl";
-  const auto thrown = run_nccl(3, once, config);
-  ::unsetenv("HORO_FAKE_NCCL_UNREACHABLE");
-  EXPECT_THAT(thrown, Each(HasSubstr("HORO_GPU_BACKEND=nccl: rank 1: ncclCommInitRankConfig: an error of the fake")));
-}
-
-TEST(Nccl, AnOldOrMissingLibraryIsNamed) {
-  const auto call = [](Session& session) { on_device(session, call_of(kAllReduce, session, 10), 0); };
-  Config config = on_fake_nccl();
-  ::setenv("HORO_FAKE_NCCL_VERSION", "21705", 1);
-  EXPECT_THAT(run_nccl(1, call, config), Each(HasSubstr("it is NCCL 2.17.5, and horo needs 2.19 or newer")));
-  ::unsetenv("HORO_FAKE_NCCL_VERSION");
-  config.nccl_library = "/nowhere/libnccl.so.2";
-  EXPECT_THAT(run_nccl(1, call, config), Each(HasSubstr("or name its libnccl.so.2 in HORO_NCCL_LIBRARY")));
 }
 
 // Codecs and the like go by way of the host on all ranks; a model on two devices of a rank is one bucket.

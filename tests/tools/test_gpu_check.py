@@ -25,9 +25,9 @@ def check(tmp_path, fake_cuda):
 
 @pytest.mark.long
 def test_its_parts_are_right_on_the_fake(check):
-    done, rows = check("--only", "kernels,bits of two,training,elastic")
+    done, rows = check("--only", "kernels,bits of two,training,elastic,audit")
     assert done.returncode == 0, done.stdout + done.stderr
-    by_host = ["bits of two ranks", "training", "elastic"]
+    by_host = ["bits of two ranks", "training", "elastic", "audit"]
     by_nccl = [f"{part} by NCCL" for part in by_host]
     assert {row["part"] for row in rows} == {"machine", "kernels", *by_nccl, *by_host}
     assert rows[1]["checked"] > 2_000 and rows[1]["gb_per_s"]["sum of 2 float32"] > 0

@@ -46,6 +46,11 @@ MUTATIONS = {
         "if (result == kNcclInProgress && name[4] != 'C') return;\n"
         "  for (int looks = 0; result == kNcclInProgress; ++looks) {",
     ),
+    "members connect when they need each other": (
+        "ring/nccl/nccl_group.cc",
+        "      run_first(stream);\n",
+        "",
+    ),
     "bucket is not packed": (
         "horo/lane/device_runner.cc",
         "  stream.copy_rows(places.rows_in, places.is_here);\n",
@@ -63,8 +68,8 @@ MUTATIONS = {
     ),
     "sums are not handed out": (
         "ring/nccl/nccl_group.cc",
-        "    if (is_for_all) {\n      calls_.run(",
-        "    if (is_for_all && c.deadline == TimePoint()) {\n      calls_.run(",
+        "    if (is_for_all) {\n      calls_.all_gather(",
+        "    if (is_for_all && c.deadline == TimePoint()) {\n      calls_.all_gather(",
     ),
     "rest of a tensor is not reduced": (
         "ring/nccl/nccl_group.cc",

@@ -15,7 +15,8 @@ using testing::HasSubstr;
 // The detector of one of four ranks. The peers in `answers` answer beats.
 class Watch {
  public:
-  explicit Watch(int rank) : detector(config_of(rank), {"rank 0", "rank 1 (host-b, pid 7)", "rank 2", "rank 3"}) {
+  explicit Watch(int rank, int min_np = 0)
+      : detector(config_of(rank, min_np), {"rank 0", "rank 1 (host-b, pid 7)", "rank 2", "rank 3"}) {
     for (int peer = 0; peer < 4; ++peer) {
       if (peer != rank && (rank == 0 || peer == 0)) answers.push_back(peer);
     }
@@ -40,8 +41,9 @@ class Watch {
   TimePoint now{seconds(1'000)};
 
  private:
-  static Config config_of(int rank) {
+  static Config config_of(int rank, int min_np) {
     Config config;
+    config.min_np = min_np;
     config.rank = rank;
     config.size = 4;
     return config;
@@ -200,6 +202,28 @@ TEST(FailureDetector, EveryRankNamesADeadRankZero) {
   const auto verdict = watch.pass(milliseconds(20));
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->origin, 0);
+}
+
+// As of NCCL's network. An elastic job may go on with all ranks.
+TEST(FailureDetector, AnErrorOfNoKnownRankIsThatOfTheRankThatHadIt) {
+  for (const int min_np : {0, 2}) {
+    Watch watch(0, min_np);
+    watch.detector.suspect({2, -1, Evidence::kBroken, "rank 2: an error"}, watch.now);
+    EXPECT_FALSE(watch.pass(milliseconds(480)));
+    const auto verdict = watch.pass(milliseconds(40));
+    ASSERT_TRUE(verdict);
+    EXPECT_EQ(verdict->origin, min_np > 0 ? -1 : 2);
+    EXPECT_EQ(verdict->text, "rank 2: an error");
+  }
+}
+
+TEST(FailureDetector, ABrokenConnectionIsTheCauseOfSuchErrors) {
+  Watch watch(0);
+  watch.detector.suspect({2, -1, Evidence::kBroken, "rank 2: an error"}, watch.now);
+  watch.detector.suspect({0, 3, Evidence::kBroken, "the connection to rank 3 broke"}, watch.now);
+  const auto verdict = watch.pass(seconds(1));
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->origin, 3);
 }
 
 TEST(FailureDetector, ARankThatLeftInGoodOrderIsNotLost) {

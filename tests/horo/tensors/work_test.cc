@@ -62,6 +62,25 @@ TEST_F(IssuedWork, DoesNotFailAfterItsEnd) {
   EXPECT_NO_THROW(work_.outcome());
 }
 
+// The reason is known later than that the device writes no results.
+TEST_F(IssuedWork, ThatIsHeldDoesNotEndWithTheDevice) {
+  int held = 0;
+  for (int i = 0; i < 200 && held < 3; ++i) {
+    const auto event = record(false);
+    Work work(Key{3});
+    work.issue({}, event);
+    if (!work.begin_failure(nullptr)) continue;  // the device was done
+    ++held;
+    event->wait();
+    EXPECT_FALSE(work.wait_until(Clock::now() + 2ms));
+    EXPECT_TRUE(work.begin_failure(peer_lost(1, "rank 1 is gone")));
+    EXPECT_FALSE(work.finished());
+    work.end_failed();
+    EXPECT_THROW(work.outcome(), PeerLost);
+  }
+  EXPECT_EQ(held, 3);
+}
+
 TEST_F(IssuedWork, FailsWithTheErrorOfItsDevice) {
   work_.issue({}, record(true));
   ::setenv("HORO_FAKE_CUDA_FAIL", "event_query", 1);

@@ -14,8 +14,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ring/nccl/nccl_api.h"
@@ -72,12 +74,16 @@ class Proxy {
   std::map<int, std::vector<std::byte>> queues_;  // by socket
 };
 
+using Channel = std::pair<bool, int>;  // whether it is of sends and receives, and the peer
+
 struct Comm {
   int size = 0, rank = 0, device = 0;
   std::string name;
-  std::vector<int> sockets;  // by rank; -1: this one
+  int listener = -1;
+  std::vector<int> sockets;  // by rank; -1: this one, or not connected yet
+  std::set<Channel> channels;
   std::atomic<int> state = kInProgress;
-  std::atomic<bool> is_aborted = false, is_connected = false;
+  std::atomic<bool> is_aborted = false, has_met = false;
   std::atomic<int> operations = 0;
   std::vector<std::jthread> threads;  // of calls in progress
   std::atomic<int> running = 0;       // operations on streams
@@ -115,13 +121,20 @@ sockaddr_un address_of(const Comm& comm, int rank, socklen_t& bytes) {
   return address;
 }
 
-int connect_to(const Comm& comm, int rank) {
+// The first bytes of a connection: of a meeting, or of one that stays.
+struct Hello {
+  int rank = -1;
+  int stays = 0;
+};
+
+int connect_to(const Comm& comm, int rank, bool stays) {
   socklen_t bytes = 0;
   const sockaddr_un address = address_of(comm, rank, bytes);
+  const Hello hello{comm.rank, stays ? 1 : 0};
   while (!comm.is_aborted) {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0) {
-      if (::write(fd, &comm.rank, sizeof(comm.rank)) == sizeof(comm.rank)) return fd;
+      if (::write(fd, &hello, sizeof(hello)) == sizeof(hello)) return fd;
     }
     ::close(fd);
     nap(1'000);
@@ -129,48 +142,68 @@ int connect_to(const Comm& comm, int rank) {
   return -1;
 }
 
-void accept_all(Comm& comm, int listener, int count) {
-  while (count > 0 && !comm.is_aborted) {
-    pollfd waited{listener, POLLIN, 0};
-    if (::poll(&waited, 1, kLookMs) <= 0) continue;
-    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    int rank = -1;
-    if (fd < 0 || ::recv(fd, &rank, sizeof(rank), MSG_WAITALL) != sizeof(rank)) continue;
-    comm.sockets.at(static_cast<std::size_t>(rank)) = fd;
-    --count;
-  }
+// Accepts one connection, if there is one, and keeps it if it stays. Returns the number of those that do not.
+int accept_some(Comm& comm) {
+  pollfd waited{comm.listener, POLLIN, 0};
+  if (::poll(&waited, 1, kLookMs) <= 0) return 0;
+  const int fd = ::accept4(comm.listener, nullptr, nullptr, SOCK_CLOEXEC);
+  Hello hello;
+  if (fd < 0 || ::recv(fd, &hello, sizeof(hello), MSG_WAITALL) != sizeof(hello)) return 0;
+  if (hello.stays == 0) return ::close(fd), 1;
+  comm.sockets.at(static_cast<std::size_t>(hello.rank)) = fd;
+  return 0;
 }
 
-// HORO_FAKE_NCCL_STUCK
-bool is_stuck_at(const Comm& comm, int operation) {
-  const char* const text = std::getenv("HORO_FAKE_NCCL_STUCK");
+// HORO_FAKE_NCCL_STUCK, HORO_FAKE_NCCL_ERROR
+bool is_chosen(const char* variable, const Comm& comm, int operation) {
+  const char* const text = std::getenv(variable);
   if (text == nullptr || std::atoi(text) != operation) return false;
   const char* const member = std::strchr(text, '@');
   return member == nullptr || std::atoi(member + 1) == comm.rank;
 }
 
-void connect_all(Comm& comm) {
-  while (is_stuck_at(comm, -1) && !comm.is_aborted) nap(1'000);
+bool listen_in(Comm& comm) {
   socklen_t bytes = 0;
   const sockaddr_un address = address_of(comm, comm.rank, bytes);
-  const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (::bind(listener, reinterpret_cast<const sockaddr*>(&address), bytes) != 0 || ::listen(listener, 64) != 0) {
-    comm.state = kSystemError;
-  } else {
-    for (int rank = 0; rank < comm.rank; ++rank) comm.sockets[static_cast<std::size_t>(rank)] = connect_to(comm, rank);
-    accept_all(comm, listener, comm.size - comm.rank - 1);
-    comm.proxy_thread = std::jthread([&comm] {
-      const bool is_slow = comm.rank == nccl_number_from("HORO_FAKE_NCCL_SLOW", -1);
-      const long pause_us = is_slow ? 200'000 : 100;
-      while (!comm.is_aborted) {
-        comm.proxy.send_some();
-        nap(pause_us);
-      }
-    });
-    comm.is_connected = true;
-    comm.state = kSuccess;
+  comm.listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  return ::bind(comm.listener, reinterpret_cast<const sockaddr*>(&address), bytes) == 0 &&
+         ::listen(comm.listener, 64) == 0;
+}
+
+void run_proxy(Comm& comm) {
+  const bool is_slow = comm.rank == nccl_number_from("HORO_FAKE_NCCL_SLOW", -1);
+  const long pause_us = is_slow ? 200'000 : 100;
+  while (!comm.is_aborted) {
+    comm.proxy.send_some();
+    nap(pause_us);
   }
-  ::close(listener);
+}
+
+// Waits until all members are there.
+void meet_all(Comm& comm) {
+  while (is_chosen("HORO_FAKE_NCCL_STUCK", comm, -1) && !comm.is_aborted) nap(1'000);
+  if (!listen_in(comm)) {
+    comm.state = kSystemError;
+    return;
+  }
+  for (int rank = 0; rank < comm.rank; ++rank) ::close(connect_to(comm, rank, false));
+  for (int missing = comm.size - comm.rank - 1; missing > 0 && !comm.is_aborted;) missing -= accept_some(comm);
+  comm.proxy_thread = std::jthread([&comm] { run_proxy(comm); });
+  comm.has_met = true;
+  comm.state = kSuccess;
+}
+
+// Connects to those of these peers that it has no channel to. False: it cannot.
+bool connect_channels(Comm& comm, const std::set<Channel>& channels) {
+  for (const Channel& channel : channels) {
+    const int peer = channel.second;
+    if (peer == comm.rank || !comm.channels.insert(channel).second) continue;
+    if (comm.rank == nccl_number_from("HORO_FAKE_NCCL_UNCONNECTED", -1)) return false;
+    int& socket = comm.sockets.at(static_cast<std::size_t>(peer));
+    if (peer < comm.rank && socket < 0) socket = connect_to(comm, peer, true);
+    while (peer > comm.rank && socket < 0 && !comm.is_aborted) accept_some(comm);
+  }
+  return !comm.is_aborted;
 }
 
 // The next bytes from a peer.

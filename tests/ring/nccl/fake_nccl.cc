@@ -3,6 +3,8 @@
 //
 // - Communicators are non-blocking: a call is in progress for a while, and its work is on the stream only then. So an
 //   event that is recorded too early does not cover it.
+// - Members connect to the peers that an operation needs at the first such operation, for sends and receives apart from
+//   those of other collectives, and may fail then.
 // - The collectives of one device run one after the other, so opposite orders on two ranks never end. Such an order
 //   is reported, where the ranks are threads (fake_orders.h).
 // - Floats are summed in an order of its own.
@@ -10,9 +12,10 @@
 //
 // HORO_FAKE_NCCL_VERSION (default 22907) is its version. HORO_FAKE_NCCL_STUCK=3 lets the third operation of each
 // communicator of this process never end, 3@1 that of member 1 alone; -1 lets no communicator connect.
-// HORO_FAKE_NCCL_ERROR=3 lets it never end, with an error of the network. With HORO_FAKE_NCCL_SLOW=1 the network of
-// member 1 takes 200 ms. HORO_FAKE_NCCL_HANGS=1: ncclCommAbort does not return. HORO_FAKE_NCCL_UNREACHABLE=1: member 1
-// cannot connect, and the others wait for it until they abort.
+// HORO_FAKE_NCCL_ERROR=3, or 3@1, lets it never end, with an error of the network. With HORO_FAKE_NCCL_SLOW=1 the
+// network of member 1 takes 200 ms. HORO_FAKE_NCCL_HANGS=1: ncclCommAbort does not return. Member 1 cannot take part in
+// ncclCommInit with HORO_FAKE_NCCL_UNREACHABLE=1, and with HORO_FAKE_NCCL_UNCONNECTED=1 it cannot connect to the others
+// at its first operation; the others wait for it until they abort.
 
 #include "tests/ring/nccl/fake_nccl.h"
 
@@ -22,6 +25,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -45,7 +49,17 @@ struct Memory {
 struct Part {
   std::function<void(const Comm&, std::vector<Exchange>&)> begin, end;
   Memory out;
+  int peer = -1;  // the only one; -1: all members
 };
+
+std::set<Channel> channels_of(const Comm& comm, const std::vector<Part>& parts) {
+  std::set<Channel> channels;
+  for (const Part& part : parts) {
+    if (part.peer >= 0) channels.emplace(true, part.peer);
+    for (int peer = 0; part.peer < 0 && peer < comm.size; ++peer) channels.emplace(false, peer);
+  }
+  return channels;
+}
 
 void run_parts(const CommPtr& comm, std::vector<Part>& parts, bool is_stuck) {
   const std::lock_guard kernel(kernels_of(comm->device));
@@ -66,13 +80,18 @@ int launch(const CommPtr& comm, std::vector<Part> parts, CudaStream stream) {
   if (comm->state != kSuccess) return comm->state == kInProgress ? kInvalidArgument : comm->state.load();
   comm->state = kInProgress;
   const int number = ++comm->operations;
-  const bool has_error = number == nccl_number_from("HORO_FAKE_NCCL_ERROR", 0);
-  const bool is_stuck = has_error || is_stuck_at(*comm, number);
+  const bool has_error = is_chosen("HORO_FAKE_NCCL_ERROR", *comm, number);
+  const bool is_stuck = has_error || is_chosen("HORO_FAKE_NCCL_STUCK", *comm, number);
   orders.begin(comm->device, {comm->name, number});
   ++comm->running;
   const std::lock_guard lock(comms_mutex);
   comm->threads.emplace_back([comm, parts = std::move(parts), stream, is_stuck, has_error, number]() mutable {
     nap(static_cast<long>(std::random_device{}() % 200));
+    if (!connect_channels(*comm, channels_of(*comm, parts))) {
+      --comm->running;
+      comm->state = comm->is_aborted ? kInvalidUsage : kSystemError;
+      return;
+    }
     fake_cuda::run_long(stream, [comm, parts = std::move(parts), is_stuck, number]() mutable {
       run_parts(comm, parts, is_stuck);
       orders.end({comm->name, number}, comm->size);
@@ -192,7 +211,7 @@ int ncclCommInitRankConfig(void** handle, int size, NcclId id, int rank, NcclCon
   comms[comm.get()] = comm;
   ++open_comms;
   *handle = comm.get();
-  comm->threads.emplace_back([comm] { connect_all(*comm); });
+  comm->threads.emplace_back([comm] { meet_all(*comm); });
   return kInProgress;
 }
 
@@ -227,6 +246,7 @@ int ncclCommAbort(void* handle) {
   for (const int fd : comm->sockets) {
     if (fd >= 0) ::close(fd);
   }
+  if (comm->listener >= 0) ::close(comm->listener);
   orders.forget(comm->name);
   --open_comms;
   return kSuccess;
@@ -235,7 +255,7 @@ int ncclCommAbort(void* handle) {
 int ncclCommGetAsyncError(void* handle, int* result) {
   const CommPtr comm = find(handle);
   if (!comm) return kInvalidArgument;
-  *result = fake_cuda::is_without("comm_error") && comm->is_connected ? kSuccess : comm->state.load();
+  *result = fake_cuda::is_without("comm_error") && comm->has_met ? kSuccess : comm->state.load();
   return kSuccess;
 }
 
@@ -334,6 +354,7 @@ int ncclSend(const void* in, std::size_t count, NcclType type, int peer, ...) {
   const Target target = target_in(rest);
   va_end(rest);
   Part part;
+  part.peer = peer;
   part.begin = [=](const Comm&, std::vector<Exchange>& exchanges) {
     append(exchanges[static_cast<std::size_t>(peer)].out, in, count * size_of(type));
   };
@@ -349,6 +370,7 @@ int ncclRecv(void* out, std::size_t count, NcclType type, int peer, ...) {
   const std::size_t bytes = count * size_of(type);
   Part part;
   part.out = {out, bytes};
+  part.peer = peer;
   part.begin = [=](const Comm&, std::vector<Exchange>& exchanges) {
     exchanges[static_cast<std::size_t>(peer)].expected += bytes;
   };

@@ -11,7 +11,6 @@ import time
 import torch
 
 from horo import _native
-from horo.torch import devices
 from horo.torch.distributed.moves import Moves
 from horo.torch.distributed.tensors import check, put, readable, single, writable
 
@@ -35,7 +34,7 @@ class _AnySource:
     def _take(self):
         """Whether a message is there; takes it."""
         if self._taken is None:
-            self.source, self._taken = self._group.take_posted(self._tag, self._tensor.nbytes)
+            self.source, self._taken = self._group.take_posted(self._tag, self._tensor)
             if self._taken is not None:
                 self._taken.flight.wait_until(time.monotonic() + 1)
         return self._taken is not None
@@ -65,19 +64,13 @@ class _AnySource:
             self._taken.flight.drop()
 
 
-def _writable_by_host(tensor):
-    """See writable(): of a tensor on a device."""
-    memory = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
-    return memory, lambda: put(tensor.detach(), memory)
-
-
 class Messages(Moves):
     """See ProcessGroup."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self._posting = threading.Lock()
-        self._posted = {}  # (source, tag): deque of _Posted
+        self._posted = {}  # (source, tag, device): deque of _Posted
 
     def _message(self, call, ends, tag, memory):
         """The flight of a message as bytes. ends: (sender, receiver)."""
@@ -99,18 +92,17 @@ class Messages(Moves):
 
     def send(self, tensors, dst, tag=0):
         tensor = single(tensors, "send")
-        memory = readable(tensor).cpu()  # bytes of a message may come from one device, and go to another
-        flight = self._message("send", (self.rank(), dst), tag, memory)
+        flight = self._message("send", (self.rank(), dst), tag, readable(tensor))
         return self._work("send", [flight], ([tensor], None))
 
     def recv(self, tensors, src, tag=0):
         tensor = single(tensors, "recv")
         with self._posting:
-            posted = self._posted.get((src, tag))
+            posted = self._posted.get((src, tag, tensor.device))
             taken = posted.popleft() if posted else None
         if taken is not None:
             return self._recv_posted(tensor, src, taken)
-        memory, finish = writable(tensor) if devices.is_host(tensor) else _writable_by_host(tensor)
+        memory, finish = writable(tensor)
         flight = self._message("recv", (src, self.rank()), tag, memory)
         return self._received(flight, tensor, finish, src)
 
@@ -134,27 +126,27 @@ class Messages(Moves):
 
     def recv_anysource(self, tensors, tag=0):
         tensor = check(single(tensors, "recv"), "recv")
-        self._post(tag, tensor.nbytes)
+        self._post(tag, tensor)
         flight = _AnySource(self, tensor, tag)
         work = self._work("recv", [flight], ([tensor], flight.finish))
         work.source = lambda: flight.source
         return work
 
-    def _post(self, tag, nbytes):
-        """Posts a receive for each other member that has none."""
+    def _post(self, tag, like):
+        """Posts a receive, of as many bytes and on that device, for each other member that has none."""
         with self._posting:
             for source in range(self.size()):
-                posted = self._posted.setdefault((source, tag), collections.deque())
+                posted = self._posted.setdefault((source, tag, like.device), collections.deque())
                 if source != self.rank() and not posted:
-                    memory = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
+                    memory = torch.empty(like.nbytes, dtype=torch.uint8, device=like.device)
                     posted.append(_Posted(self._message("recv", (source, self.rank()), tag, memory), memory))
 
-    def take_posted(self, tag, nbytes):
+    def take_posted(self, tag, like):
         """Takes a posted receive that has ended: (source, _Posted), or (-1, None)."""
-        self._post(tag, nbytes)
+        self._post(tag, like)
         with self._posting:
             for source in range(self.size()):
-                posted = self._posted[source, tag]
+                posted = self._posted[source, tag, like.device]
                 if posted and posted[0].flight.has_ended():
                     return source, posted.popleft()
         return -1, None
