@@ -12,7 +12,7 @@ import time
 
 import pytest
 from elastic_member import MEMBER
-from launching import DEADLINE_S, HORO, clean_environment, command, horo, pids_in
+from launching import DEADLINE_S, HORO, clean_environment, command, horo, pids_in, run
 
 SIGNALLED = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n"  # so that no signal comes too early
 READY = "print(f'pid={os.getpid()}', flush=True)\n"
@@ -332,6 +332,14 @@ def test_watch_ends_with_the_job(start):
     assert job.end() == (0, "")
     rest, _ = watch.communicate(timeout=DEADLINE_S)
     assert watch.returncode == 0 and rest.endswith(f"job {number} has ended\n")
+
+
+def test_progress_is_a_line_each_so_many_seconds():
+    step = "horo.allreduce(numpy.ones(4), name='gradient')\n    horo.step_end()\n"
+    program = f"import numpy, horo.numpy as horo\nhoro.init()\nfor _ in range(3):\n    {step}time.sleep(0.6)\n"
+    done = run(2, program, options=("--progress", "0.2"))
+    lines = [line for line in done.stderr.splitlines() if line.startswith("horo run: step 2: ")]
+    assert done.returncode == 0 and lines and all(line.endswith(" steps/s, 2 ranks") for line in lines), done.stderr
 
 
 def test_wrong_arguments_are_refused():
