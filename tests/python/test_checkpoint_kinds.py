@@ -74,3 +74,27 @@ def test_modules_keep_their_extra_state(tmp_path):
     for one in (there, third, fourth):
         assert one[0].calls == 7 and one[0].scales.tolist() == [0.5, 2.0]
         assert torch.equal(one[1].weight, model[1].weight)
+
+
+class Masked(torch.nn.Linear):
+    """With a buffer that is as long as the script wants, and in no state_dict()."""
+
+    def __init__(self, length):
+        super().__init__(2, 2)
+        self.register_buffer("mask", torch.ones(length), persistent=False)
+        self.register_buffer("kept", torch.zeros(2))
+
+
+def test_buffers_that_are_not_persistent_are_in_no_checkpoint(tmp_path):
+    model, there = Masked(3), Masked(5)
+    saved(tmp_path / "x", {"model": model})
+    checkpoint.load(tmp_path / "x", {"model": there})
+    convert(str(tmp_path / "x"), str(tmp_path / "x.pt"))
+    there.load_state_dict(torch.load(tmp_path / "x.pt", weights_only=True)["model"])
+    torch.save({"model": model.state_dict()}, tmp_path / "y.pt")
+    convert(str(tmp_path / "y.pt"), str(tmp_path / "y"))
+    checkpoint.load(tmp_path / "y", {"model": (third := Masked(7))})
+    saved(tmp_path / "z", {"model": {**model.state_dict(), "mask": model.mask}})  # as earlier versions did
+    checkpoint.load(tmp_path / "z", {"model": (fourth := Masked(9))})
+    for one in (there, third, fourth):
+        assert torch.equal(one.weight, model.weight) and one.mask.sum() == one.mask.numel() > 3

@@ -112,6 +112,8 @@ class Content:
             if (terms := rest["terms"].get(field.name)) is None:
                 continue
             here, there = dict(field.saved_terms()), dict(map(tuple, terms))
+            if not here and there == {field.name: "a value"}:  # a state_dict() that becomes that of a module
+                continue
             for name in (*here, *there):
                 if here.get(name) != there.get(name):
                     raise ValueError(
@@ -127,15 +129,15 @@ class Content:
 
     def check_left(self, index, tensors, path):
         """Raises ValueError if the checkpoint has a tensor of one of the fields that is not loaded."""
-        names = {one.name for one in tensors} | {row.name for field in self.fields for row in _rows_of(field)}
+        names = {one.name for one in tensors}.union(*map(_other_names_of, self.fields))
         prefixes = tuple(f"{field.name}." for field in self.fields)
         for one in index["tensors"]:
             if one["name"].startswith(prefixes) and one["name"] not in names and not one.get("alias_of"):
                 raise ValueError(f"{path} has the tensor {one['name']}, which the object to load does not have")
 
 
-def _rows_of(field):
-    return [Row(*row) for row in field.other_names()]
+def _other_names_of(field):
+    return field.left_out() | {Row(*row).name for row in field.other_names()}
 
 
 def give(saver, pairs):
