@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import horo
+from horo.checkpoint import saving
 from horo.checkpoint.convert import convert
 
 checkpoint = horo.checkpoint
@@ -98,3 +99,10 @@ def test_buffers_that_are_not_persistent_are_in_no_checkpoint(tmp_path):
     checkpoint.load(tmp_path / "z", {"model": (fourth := Masked(9))})
     for one in (there, third, fourth):
         assert torch.equal(one.weight, model.weight) and one.mask.sum() == one.mask.numel() > 3
+
+
+@pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.empty(3, device="meta")], ids=["sparse", "meta"])
+def test_tensors_without_values_are_refused_before_a_save_begins(monkeypatch, tmp_path, tensor):
+    monkeypatch.setattr(saving, "write", lambda *args: pytest.fail("a save has begun"))
+    with pytest.raises(ValueError, match="the tensor one is .* expected values in memory"):
+        checkpoint.save(tmp_path / "x", {"one": tensor})

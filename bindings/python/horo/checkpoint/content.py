@@ -7,7 +7,7 @@ import typing
 
 from horo.checkpoint.library import PER_RANK, REPLICATED, SHARDED, Tensor
 from horo.elastic import buffers
-from horo.elastic.buffers import Sharded, buffer_of
+from horo.elastic.buffers import Sharded, buffer_of, check_has_values
 from horo.elastic.fields import Options, adapter_of
 
 _KINDS = {buffers.REPLICATED: REPLICATED, buffers.PER_RANK: PER_RANK}
@@ -50,6 +50,7 @@ def _described(row, alias_of=-1, address=0):
             f"horo.checkpoint: the tensor {name} is a DTensor; expected a plain one. DTensors are for "
             "torch.distributed.checkpoint, over the backend 'horo'"
         )
+    check_has_values(name, tensor)
     dtype = str(tensor.dtype).replace("torch.", "")
     if dtype not in DTYPES:
         raise ValueError(
