@@ -1,5 +1,6 @@
 """horo.checkpoint.save() and load() of one process: kinds of modules and schedulers."""
 
+import numpy
 import pytest
 import torch
 
@@ -106,3 +107,11 @@ def test_tensors_without_values_are_refused_before_a_save_begins(monkeypatch, tm
     monkeypatch.setattr(saving, "write", lambda *args: pytest.fail("a save has begun"))
     with pytest.raises(ValueError, match="the tensor one is .* expected values in memory"):
         checkpoint.save(tmp_path / "x", {"one": tensor})
+
+
+def test_an_array_that_is_read_only_is_not_set(tmp_path):
+    fixed = bytes(24)
+    saved(tmp_path / "x", {"one": numpy.arange(3.0)})
+    with pytest.raises(ValueError, match="the array one is read-only"):
+        checkpoint.load(tmp_path / "x", {"one": numpy.frombuffer(fixed)})
+    assert fixed == bytes(24)

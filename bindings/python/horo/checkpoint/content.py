@@ -7,7 +7,7 @@ import typing
 
 from horo.checkpoint.library import PER_RANK, REPLICATED, SHARDED, Tensor
 from horo.elastic import buffers
-from horo.elastic.buffers import Sharded, buffer_of, check_has_values
+from horo.elastic.buffers import Sharded, buffer_of, buffer_to_set, check_has_values
 from horo.elastic.fields import Options, adapter_of
 
 _KINDS = {buffers.REPLICATED: REPLICATED, buffers.PER_RANK: PER_RANK}
@@ -125,7 +125,7 @@ class Content:
         """[(Tensor, Buffer)]: the memory that a load fills."""
         rest = index["rest"]["fields"]
         rows = [Row(*row) for field in self.fields for row in field.prepare(rest[field.name])]
-        pairs = [(row, buffer_of(*row)) for row in rows]
+        pairs = [(row, buffer_to_set(*row)) for row in rows]
         return [(_described(row, address=buffer.address), buffer) for row, buffer in pairs]
 
     def check_left(self, index, tensors, path):

@@ -56,6 +56,14 @@ def check_has_values(name, tensor):
         raise ValueError(f"horo.elastic.State: the tensor {name} is {kind}; expected values in memory")
 
 
+def buffer_to_set(name, tensor, kind=REPLICATED):
+    """buffer_of(); raises ValueError for an array that is read-only as well."""
+    flags = getattr(tensor, "flags", None)
+    if flags is not None and not flags.writeable:
+        raise ValueError(f"horo.elastic.State: the array {name} is read-only, and cannot be set; expected a copy of it")
+    return buffer_of(name, tensor, kind)
+
+
 def buffer_of(name, tensor, kind=REPLICATED):
     """The Buffer of a tensor or array of this kind. Raises ValueError for a kind whose bytes are not its values."""
     torch = sys.modules.get("torch")
