@@ -115,3 +115,10 @@ def test_an_array_that_is_read_only_is_not_set(tmp_path):
     with pytest.raises(ValueError, match="the array one is read-only"):
         checkpoint.load(tmp_path / "x", {"one": numpy.frombuffer(fixed)})
     assert fixed == bytes(24)
+
+
+def test_a_load_right_after_a_save_has_its_values(tmp_path):
+    there = torch.zeros(1 << 22)
+    checkpoint.save(tmp_path / "x", {"one": torch.ones(1 << 22)})
+    checkpoint.load(tmp_path / "x", {"one": there})
+    assert there.all()

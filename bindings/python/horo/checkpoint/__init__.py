@@ -49,6 +49,7 @@ def load(path, x, trust=False):
     Nothing is written before all files are verified. Blocks. Raises ValueError, with the name, where the checkpoint has
     another type, shape or dtype; HoroError, with the file, for damage; in both cases x is as it was."""
     path, session = path_text(path, "horo.checkpoint.load"), _default.current()
+    saving.finish()  # it may be of this path
     content = Content(_fields(x, trust, "horo.checkpoint.load"))
     for candidate in _candidates(session, path):
         try:
