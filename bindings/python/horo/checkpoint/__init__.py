@@ -31,6 +31,8 @@ def save(path, x, trust=False):
     ranks differ, HoroError with the reason if the folder cannot be written."""
     path = path_text(path, "horo.checkpoint.save")
     place = x._place() if isinstance(x, State) else {}
+    if isinstance(x, State) and _default.current() is not None:
+        x._prepare_save()
     while True:
         content = Content(_fields(x, trust, "horo.checkpoint.save"))
         try:
