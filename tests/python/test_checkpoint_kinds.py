@@ -1,9 +1,11 @@
 """horo.checkpoint.save() and load() of one process: kinds of modules and schedulers."""
 
+import numpy
 import pytest
 import torch
 
 import horo
+from horo.checkpoint import saving
 from horo.checkpoint.convert import convert
 
 checkpoint = horo.checkpoint
@@ -74,3 +76,49 @@ def test_modules_keep_their_extra_state(tmp_path):
     for one in (there, third, fourth):
         assert one[0].calls == 7 and one[0].scales.tolist() == [0.5, 2.0]
         assert torch.equal(one[1].weight, model[1].weight)
+
+
+class Masked(torch.nn.Linear):
+    """With a buffer that is as long as the script wants, and in no state_dict()."""
+
+    def __init__(self, length):
+        super().__init__(2, 2)
+        self.register_buffer("mask", torch.ones(length), persistent=False)
+        self.register_buffer("kept", torch.zeros(2))
+
+
+def test_buffers_that_are_not_persistent_are_in_no_checkpoint(tmp_path):
+    model, there = Masked(3), Masked(5)
+    saved(tmp_path / "x", {"model": model})
+    checkpoint.load(tmp_path / "x", {"model": there})
+    convert(str(tmp_path / "x"), str(tmp_path / "x.pt"))
+    there.load_state_dict(torch.load(tmp_path / "x.pt", weights_only=True)["model"])
+    torch.save({"model": model.state_dict()}, tmp_path / "y.pt")
+    convert(str(tmp_path / "y.pt"), str(tmp_path / "y"))
+    checkpoint.load(tmp_path / "y", {"model": (third := Masked(7))})
+    saved(tmp_path / "z", {"model": {**model.state_dict(), "mask": model.mask}})  # as earlier versions did
+    checkpoint.load(tmp_path / "z", {"model": (fourth := Masked(9))})
+    for one in (there, third, fourth):
+        assert torch.equal(one.weight, model.weight) and one.mask.sum() == one.mask.numel() > 3
+
+
+@pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.empty(3, device="meta")], ids=["sparse", "meta"])
+def test_tensors_without_values_are_refused_before_a_save_begins(monkeypatch, tmp_path, tensor):
+    monkeypatch.setattr(saving, "write", lambda *args: pytest.fail("a save has begun"))
+    with pytest.raises(ValueError, match="the tensor one is .* expected values in memory"):
+        checkpoint.save(tmp_path / "x", {"one": tensor})
+
+
+def test_an_array_that_is_read_only_is_not_set(tmp_path):
+    fixed = bytes(24)
+    saved(tmp_path / "x", {"one": numpy.arange(3.0)})
+    with pytest.raises(ValueError, match="the array one is read-only"):
+        checkpoint.load(tmp_path / "x", {"one": numpy.frombuffer(fixed)})
+    assert fixed == bytes(24)
+
+
+def test_a_load_right_after_a_save_has_its_values(tmp_path):
+    there = torch.zeros(1 << 22)
+    checkpoint.save(tmp_path / "x", {"one": torch.ones(1 << 22)})
+    checkpoint.load(tmp_path / "x", {"one": there})
+    assert there.all()

@@ -1,5 +1,6 @@
 """Saves on n ranks and loads on m, n and m in 1 to the number of processes: all fields have equal bits, buffers are
-those of rank 0, and the rest of the pass has the samples that were not used. FOLDER, ADDRESSES: an address per job."""
+those of rank 0, or means where n is even, and the rest of the pass has the samples that were not used. FOLDER,
+ADDRESSES: an address per job."""
 
 import hashlib
 import os
@@ -68,7 +69,7 @@ class Job:
         self.half = torch.randn(5, 2).bfloat16()[:, ::2]  # with strides
         fields = ("model", "optimizer", "schedule", "averaged", "scaler", "sampler", "own", "half")
         fields = {one: getattr(self, one) for one in fields}
-        self.state = horo.elastic.State(**fields, best=0.0, notes=[], seed=False)
+        self.state = horo.elastic.State(**fields, best=0.0, notes=[], seed=False, buffers=None if size % 2 else "mean")
 
     def train(self, rank):
         horo.broadcast_parameters(self.model.state_dict(), root_rank=0)
@@ -102,7 +103,16 @@ class Job:
 
     def save(self):
         self.state._settle()  # as at a border
+        before = horo.allgather_object(self.statistics())
         horo.checkpoint.save(FOLDER / name(), self.state).wait()
+        after = horo.allgather_object(self.statistics())
+        if horo.size() % 2:
+            assert after == before
+        else:
+            assert len(set(after)) == 1 and len(set(before)) == horo.size()
+
+    def statistics(self):
+        return str(self.model[1].running_mean.tolist())
 
     def digest(self):
         """Of all but what each rank has alone."""
@@ -126,7 +136,8 @@ def name():
 def save(size):
     job = Job(horo.rank(), size)
     used = job.train(horo.rank())
-    everything = horo.allgather_object((job.digest(), sorted(used)))
+    first = horo.broadcast_object(job.statistics(), 0)
+    everything = horo.allgather_object((job.digest() + first.replace(" ", ""), sorted(used)))
     assert len({digest for digest, _ in everything}) == 1, everything
     if horo.rank() == 0:
         text = f"{everything[0][0]} {sorted(one for _, some in everything for one in some)}"
@@ -142,7 +153,7 @@ def load(size, saved):
     job = Job(horo.rank(), size)
     numbers = horo.checkpoint.load(FOLDER / f"of-{saved}", job.state)
     assert numbers["best"] == job.state.best == 0.1 * STEPS
-    assert job.digest() == digest, (size, saved)
+    assert job.digest() + job.statistics().replace(" ", "") == digest, (size, saved)
     assert job.model[2].bias is job.model[0].bias
     assert torch.equal(job.model[1].num_batches_tracked, torch.tensor(STEPS))
     job.own.check()

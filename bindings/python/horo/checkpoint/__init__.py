@@ -31,6 +31,8 @@ def save(path, x, trust=False):
     ranks differ, HoroError with the reason if the folder cannot be written."""
     path = path_text(path, "horo.checkpoint.save")
     place = x._place() if isinstance(x, State) else {}
+    if isinstance(x, State) and _default.current() is not None:
+        x._prepare_save()
     while True:
         content = Content(_fields(x, trust, "horo.checkpoint.save"))
         try:
@@ -49,6 +51,7 @@ def load(path, x, trust=False):
     Nothing is written before all files are verified. Blocks. Raises ValueError, with the name, where the checkpoint has
     another type, shape or dtype; HoroError, with the file, for damage; in both cases x is as it was."""
     path, session = path_text(path, "horo.checkpoint.load"), _default.current()
+    saving.finish()  # it may be of this path
     content = Content(_fields(x, trust, "horo.checkpoint.load"))
     for candidate in _candidates(session, path):
         try:

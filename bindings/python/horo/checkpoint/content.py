@@ -7,7 +7,7 @@ import typing
 
 from horo.checkpoint.library import PER_RANK, REPLICATED, SHARDED, Tensor
 from horo.elastic import buffers
-from horo.elastic.buffers import Sharded, buffer_of
+from horo.elastic.buffers import Sharded, buffer_of, buffer_to_set, check_has_values
 from horo.elastic.fields import Options, adapter_of
 
 _KINDS = {buffers.REPLICATED: REPLICATED, buffers.PER_RANK: PER_RANK}
@@ -50,6 +50,7 @@ def _described(row, alias_of=-1, address=0):
             f"horo.checkpoint: the tensor {name} is a DTensor; expected a plain one. DTensors are for "
             "torch.distributed.checkpoint, over the backend 'horo'"
         )
+    check_has_values(name, tensor)
     dtype = str(tensor.dtype).replace("torch.", "")
     if dtype not in DTYPES:
         raise ValueError(
@@ -112,6 +113,8 @@ class Content:
             if (terms := rest["terms"].get(field.name)) is None:
                 continue
             here, there = dict(field.saved_terms()), dict(map(tuple, terms))
+            if not here and there == {field.name: "a value"}:  # a state_dict() that becomes that of a module
+                continue
             for name in (*here, *there):
                 if here.get(name) != there.get(name):
                     raise ValueError(
@@ -122,20 +125,20 @@ class Content:
         """[(Tensor, Buffer)]: the memory that a load fills."""
         rest = index["rest"]["fields"]
         rows = [Row(*row) for field in self.fields for row in field.prepare(rest[field.name])]
-        pairs = [(row, buffer_of(*row)) for row in rows]
+        pairs = [(row, buffer_to_set(*row)) for row in rows]
         return [(_described(row, address=buffer.address), buffer) for row, buffer in pairs]
 
     def check_left(self, index, tensors, path):
         """Raises ValueError if the checkpoint has a tensor of one of the fields that is not loaded."""
-        names = {one.name for one in tensors} | {row.name for field in self.fields for row in _rows_of(field)}
+        names = {one.name for one in tensors}.union(*map(_other_names_of, self.fields))
         prefixes = tuple(f"{field.name}." for field in self.fields)
         for one in index["tensors"]:
             if one["name"].startswith(prefixes) and one["name"] not in names and not one.get("alias_of"):
                 raise ValueError(f"{path} has the tensor {one['name']}, which the object to load does not have")
 
 
-def _rows_of(field):
-    return [Row(*row) for row in field.other_names()]
+def _other_names_of(field):
+    return field.left_out() | {Row(*row).name for row in field.other_names()}
 
 
 def give(saver, pairs):

@@ -165,6 +165,7 @@ class Keeper:
     def save(self, state, border):
         """Collective over the world; blocks until the memory is copied."""
         with marked(CHECKPOINT):
+            state._prepare_save()
             self._begin(state, border)
 
     def _begin(self, state, border):

@@ -45,14 +45,31 @@ def _nothing():
     pass
 
 
+def check_has_values(name, tensor):
+    """Raises ValueError for a tensor or array whose bytes are not its values."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(tensor, torch.Tensor):
+        if tensor.dtype.hasobject:
+            raise ValueError(f"horo.elastic.State: the array {name} has objects; expected numbers")
+    elif tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+        kind = f"{tensor.layout} on {tensor.device}"
+        raise ValueError(f"horo.elastic.State: the tensor {name} is {kind}; expected values in memory")
+
+
+def buffer_to_set(name, tensor, kind=REPLICATED):
+    """buffer_of(); raises ValueError for an array that is read-only as well."""
+    flags = getattr(tensor, "flags", None)
+    if flags is not None and not flags.writeable:
+        raise ValueError(f"horo.elastic.State: the array {name} is read-only, and cannot be set; expected a copy of it")
+    return buffer_of(name, tensor, kind)
+
+
 def buffer_of(name, tensor, kind=REPLICATED):
     """The Buffer of a tensor or array of this kind. Raises ValueError for a kind whose bytes are not its values."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(tensor, torch.Tensor):
         return _of_array(name, tensor, kind)
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-        kind = f"{tensor.layout} on {tensor.device}"
-        raise ValueError(f"horo.elastic.State: the tensor {name} is {kind}; expected values in memory")
+    check_has_values(name, tensor)
     tensor = tensor.detach()
     is_plain = tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
     memory = tensor if is_plain else tensor.resolve_conj().resolve_neg().cpu().contiguous()
@@ -79,8 +96,7 @@ def _bytes_of(tensor):
 
 
 def _of_array(name, array, kind):
-    if array.dtype.hasobject:
-        raise ValueError(f"horo.elastic.State: the array {name} has objects; expected numbers")
+    check_has_values(name, array)
     memory = array if array.flags.c_contiguous and array.ndim else array.copy(order="C")
 
     def finish():

@@ -45,6 +45,10 @@ class Field:
         """What horo_state() would yield as well if tensors that have several names came under each."""
         return []
 
+    def left_out(self):
+        """Names of tensors that a checkpoint may have, and a load does not set."""
+        return set()
+
     def of_checkpoint(self):
         """The field that is saved in a checkpoint and loaded from one. Collective over the world."""
         return self

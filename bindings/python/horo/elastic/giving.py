@@ -1,7 +1,7 @@
 """Giving: the fields of a State from the ranks that have it to those that have joined."""
 
 from horo.elastic import gathers
-from horo.elastic.buffers import Sharded, buffer_of
+from horo.elastic.buffers import Sharded, buffer_of, buffer_to_set
 from horo.elastic.fields import from_json, to_json
 from horo.elastic.transfer import transfer
 
@@ -47,4 +47,4 @@ class Giving:
                 f"{', '.join(here)} here and {', '.join(there)} on the ranks that it joins"
             )
         rows = [row for field in fields for row in field.prepare(rest["fields"][field.name])]
-        return [buffer_of(*row) for row in rows if not isinstance(row[2], Sharded)]
+        return [buffer_to_set(*row) for row in rows if not isinstance(row[2], Sharded)]

@@ -35,10 +35,10 @@ class State:
         return super().__new__(cls)
 
     def __init__(self, *args, buffers=None, trust=False, seed=None, **fields):
-        """buffers: "mean" averages the statistics of BatchNorm over the ranks at the end of each pass and where ranks
-        join; None: each rank keeps its own, and a rank that joins gets those of rank 0. trust: values of unknown types
-        are pickled, which lets a rank run code on those that join. seed: of the random generators, which are seeded at
-        each batch; None: that of the Sampler; False: they are left alone.
+        """buffers: "mean" averages the statistics of BatchNorm over the ranks at the end of each pass, where ranks join
+        and where the State is saved; None: each rank keeps its own, and a rank that joins, or a checkpoint, gets those
+        of rank 0. trust: values of unknown types are pickled, which lets a rank run code on those that join. seed: of
+        the random generators, which are seeded at each batch; None: that of the Sampler; False: they are left alone.
 
         Raises TypeError for a value of a type that cannot be given to another rank, with its name."""
         if args:
@@ -220,6 +220,11 @@ class State:
 
     def _end_batches(self):
         """The batches of a pass are used up."""
+        if self._mean:
+            self._average()
+
+    def _prepare_save(self):
+        """Collective over the world; blocks."""
         if self._mean:
             self._average()
 

@@ -59,7 +59,7 @@ class OfModule(InPlace):
         super().__init__(name, value, options)
         for one, param in value.named_parameters():
             options.names.setdefault(id(param), (one, self._full(one)))
-        self._extra = {}
+        self._extra, self._left_out = {}, set()
         for place, module in value.named_modules():
             if type(module).get_extra_state is not torch.nn.Module.get_extra_state:
                 self._extra[f"{place}._extra_state".lstrip(".")] = module
@@ -72,6 +72,15 @@ class OfModule(InPlace):
         yield from self._own()
         for name, tensor in self._encoded()[1]:
             yield self._full(name), tensor, REPLICATED
+
+    def of_checkpoint(self):
+        """Without the buffers that state_dict() does not have: __init__() makes them."""
+        for place, module in self.value.named_modules(remove_duplicate=False):
+            self._left_out |= {f"{place}.{name}".lstrip(".") for name in module._non_persistent_buffers_set}
+        return self
+
+    def left_out(self):
+        return {self._full(name) for name in self._left_out}
 
     def rest(self):
         return Field.rest(self) if self._extra else super().rest()
@@ -97,6 +106,8 @@ class OfModule(InPlace):
     def _own(self):
         params = [(*pair, REPLICATED) for pair in self.value.named_parameters()]
         for name, tensor, kind in (*params, *((*pair, PER_RANK) for pair in self.value.named_buffers())):
+            if name in self._left_out:
+                continue
             if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
                 raise ValueError(
                     f"horo.elastic.State: {self._full(name)} has no shape yet: run a forward pass before elastic.run"
@@ -108,7 +119,7 @@ class OfModule(InPlace):
         for pairs, kind in ((self.value.named_parameters, REPLICATED), (self.value.named_buffers, PER_RANK)):
             names = {name for name, _ in pairs()}
             for name, tensor in pairs(remove_duplicate=False):
-                if name not in names and id(tensor) in first:
+                if name not in names and id(tensor) in first and name not in self._left_out:
                     yield self._full(name), tensor, kind
 
 
