@@ -148,3 +148,17 @@ def test_a_file_of_torch_save_has_the_pass_of_its_sampler_and_the_step_of_conver
     state = State(sampler=Sampler(8, batch_size=2, seed=1), best=0.0)
     checkpoint.load(tmp_path / "x", state)
     assert state._place() == {"pass": 3, "step": 12} and state.best == 2.5
+
+
+def test_an_optimizer_without_the_module_it_was_saved_with_is_refused_with_the_remedy(tmp_path):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    saved(tmp_path / "x", {"model": model, "optimizer": optimizer})
+    with pytest.raises(ValueError, match=r"as optimizer\.params\.0; .* give the same modules"):
+        checkpoint.load(tmp_path / "x", {"optimizer": optimizer})
+
+
+def test_convert_into_a_folder_that_is_missing(tmp_path):
+    saved(tmp_path / "x", {"one": torch.ones(2)})
+    with pytest.raises(ValueError, match="there is no folder"):
+        convert(str(tmp_path / "x"), str(tmp_path / "none" / "x.pt"))

@@ -17,6 +17,9 @@ DTYPES = {
 }
 
 
+NAMES = ". An optimizer's parameters have the names of the modules that are given with it: give the same modules"
+
+
 class Row(typing.NamedTuple):
     """A tensor with its name and kind, as horo_state() yields it."""
 
@@ -119,9 +122,8 @@ class Content:
                 continue
             for name in (*here, *there):
                 if here.get(name) != there.get(name):
-                    raise ValueError(
-                        f"{path} has {there.get(name, 'nothing')} as {name}; expected {here.get(name, 'nothing')}"
-                    )
+                    text = f"{path} has {there.get(name, 'nothing')} as {name}; expected {here.get(name, 'nothing')}"
+                    raise ValueError(text + NAMES * name.startswith(f"{field.name}.params."))
 
     def _check_tensors_alone(self, path):
         """Of a checkpoint that was made of a file of safetensors."""
