@@ -1,12 +1,17 @@
 """horo.checkpoint.save() and load() of one process: kinds of modules and schedulers."""
 
+import subprocess
+
 import numpy
 import pytest
 import torch
+from safetensors.torch import save_file
+from test_launchers import executable
 
 import horo
 from horo.checkpoint import saving
 from horo.checkpoint.convert import convert
+from horo.elastic import Sampler, State
 
 checkpoint = horo.checkpoint
 
@@ -122,3 +127,38 @@ def test_a_load_right_after_a_save_has_its_values(tmp_path):
     checkpoint.save(tmp_path / "x", {"one": torch.ones(1 << 22)})
     checkpoint.load(tmp_path / "x", {"one": there})
     assert there.all()
+
+
+def test_a_file_of_safetensors_becomes_the_tensors_of_modules(tmp_path):
+    model, there = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
+    save_file({f"model.{name}": tensor for name, tensor in model.state_dict().items()}, tmp_path / "x.safetensors")
+    words = [executable("horo"), "checkpoint", "convert", tmp_path / "x.safetensors", tmp_path / "x"]
+    subprocess.run(words, check=True, timeout=60)
+    checkpoint.load(tmp_path / "x", {"model": there})
+    assert torch.equal(there.weight, model.weight)
+    with pytest.raises(ValueError, match="has tensors alone; expected modules and tensors .*, and epoch is int"):
+        checkpoint.load(tmp_path / "x", {"model": there, "epoch": 0})
+
+
+def test_a_file_of_torch_save_has_the_pass_of_its_sampler_and_the_step_of_convert(tmp_path):
+    sampler = Sampler(8, batch_size=2, seed=1)
+    sampler.start(3)
+    torch.save({"sampler": sampler.state_dict(), "best": 2.5}, tmp_path / "x.pt")
+    convert(str(tmp_path / "x.pt"), str(tmp_path / "x"), step=12)
+    state = State(sampler=Sampler(8, batch_size=2, seed=1), best=0.0)
+    checkpoint.load(tmp_path / "x", state)
+    assert state._place() == {"pass": 3, "step": 12} and state.best == 2.5
+
+
+def test_an_optimizer_without_the_module_it_was_saved_with_is_refused_with_the_remedy(tmp_path):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    saved(tmp_path / "x", {"model": model, "optimizer": optimizer})
+    with pytest.raises(ValueError, match=r"as optimizer\.params\.0; .* give the same modules"):
+        checkpoint.load(tmp_path / "x", {"optimizer": optimizer})
+
+
+def test_convert_into_a_folder_that_is_missing(tmp_path):
+    saved(tmp_path / "x", {"one": torch.ones(2)})
+    with pytest.raises(ValueError, match="there is no folder"):
+        convert(str(tmp_path / "x"), str(tmp_path / "none" / "x.pt"))

@@ -11,7 +11,7 @@ import os
 from horo import _default
 from horo._arguments import flag
 from horo.checkpoint import opening, saving
-from horo.checkpoint.content import Content, fields_of, path_text
+from horo.checkpoint.content import Content, fields_of, path_text, rest_of
 from horo.checkpoint.library import list_of
 from horo.checkpoint.saving import Saving
 from horo.elastic.state import State
@@ -66,7 +66,7 @@ def load(path, x, trust=False):
     for _, buffer in room:
         buffer.finish()
     if isinstance(x, State):
-        x._take(content.fields, {"pass": 0, "step": 0} | reader.index["rest"])
+        x._take(content.fields, rest_of(reader.index))
     else:
         for field in content.fields:
             field.finish()

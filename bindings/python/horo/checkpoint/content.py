@@ -8,13 +8,16 @@ import typing
 from horo.checkpoint.library import PER_RANK, REPLICATED, SHARDED, Tensor
 from horo.elastic import buffers
 from horo.elastic.buffers import Sharded, buffer_of, buffer_to_set, check_has_values
-from horo.elastic.fields import Options, adapter_of
+from horo.elastic.fields import InPlace, Options, adapter_of
 
 _KINDS = {buffers.REPLICATED: REPLICATED, buffers.PER_RANK: PER_RANK}
 DTYPES = {
     *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "complex128", "bool"),
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
 }
+
+
+NAMES = ". An optimizer's parameters have the names of the modules that are given with it: give the same modules"
 
 
 class Row(typing.NamedTuple):
@@ -107,6 +110,8 @@ class Content:
     def check(self, index, path):
         """Raises ValueError, with the name, for what the checkpoint does not have, or has in another form."""
         rest = index["rest"]
+        if "fields" not in rest:
+            return self._check_tensors_alone(path)
         for field in self.fields:
             if field.name not in rest["fields"]:
                 raise ValueError(f"{path} has no field {field.name!r}; it has {', '.join(rest['fields'])}")
@@ -117,14 +122,23 @@ class Content:
                 continue
             for name in (*here, *there):
                 if here.get(name) != there.get(name):
-                    raise ValueError(
-                        f"{path} has {there.get(name, 'nothing')} as {name}; expected {here.get(name, 'nothing')}"
-                    )
+                    text = f"{path} has {there.get(name, 'nothing')} as {name}; expected {here.get(name, 'nothing')}"
+                    raise ValueError(text + NAMES * name.startswith(f"{field.name}.params."))
+
+    def _check_tensors_alone(self, path):
+        """Of a checkpoint that was made of a file of safetensors."""
+        for field in self.fields:
+            if not isinstance(field, InPlace):
+                raise ValueError(
+                    f"{path} was made of a file of safetensors and has tensors alone; expected modules and tensors to "
+                    f"load it into, and {field.name} is {type(field.value).__name__}"
+                )
 
     def room(self, index):
         """[(Tensor, Buffer)]: the memory that a load fills."""
-        rest = index["rest"]["fields"]
-        rows = [Row(*row) for field in self.fields for row in field.prepare(rest[field.name])]
+        rest = index["rest"].get("fields", {})
+        nothing = {"value": None, "tensors": []}
+        rows = [Row(*row) for field in self.fields for row in field.prepare(rest.get(field.name, nothing))]
         pairs = [(row, buffer_to_set(*row)) for row in rows]
         return [(_described(row, address=buffer.address), buffer) for row, buffer in pairs]
 
@@ -139,6 +153,11 @@ class Content:
 
 def _other_names_of(field):
     return field.left_out() | {Row(*row).name for row in field.other_names()}
+
+
+def rest_of(index):
+    """What a State takes beside the tensors. A checkpoint that was made of another file has the step of the index."""
+    return {"step": index["step"]} | index["rest"]
 
 
 def give(saver, pairs):

@@ -51,6 +51,8 @@ def convert(source, target, trust=False, step=0):
         raise ValueError(f"{target} exists already")
     if target.endswith(_PT_ENDS):
         wanted = PT
+        if not os.path.isdir(folder := os.path.dirname(os.path.abspath(target))):
+            raise ValueError(f"{target}: there is no folder {folder}")
     else:
         wanted = DCP if kind == CHECKPOINT else CHECKPOINT
     if kind == wanted:

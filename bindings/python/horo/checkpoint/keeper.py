@@ -8,7 +8,7 @@ import time
 
 from horo._arguments import factor, flag, whole
 from horo._marks import CHECKPOINT, marked, marks
-from horo.checkpoint.content import Content, give, path_text
+from horo.checkpoint.content import Content, give, path_text, rest_of
 from horo.checkpoint.due import Due
 from horo.checkpoint.library import SAVE_SKIPPED, Saver, list_of
 from horo.checkpoint.opening import gathered, opened
@@ -145,7 +145,7 @@ class Keeper:
                 reader.close()
         for _, buffer in room:
             buffer.finish()
-        state._take(content.fields, reader.index["rest"])
+        state._take(content.fields, rest_of(reader.index))
         for field in content.fields:
             field.loaded()
         return None

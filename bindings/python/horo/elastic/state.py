@@ -320,10 +320,12 @@ class State:
 
     def _take(self, fields, rest):
         """This rank has the bytes of all tensors of these fields."""
-        vars(self)["_pass"], self._step = rest["pass"], rest["step"]
+        self._step = rest["step"]
         if self._keeper is not None and "keeper" in rest:
             self._keeper.take(rest["keeper"])
         for field in fields:
             field.finish()
             if field.is_replaced:
                 setattr(self, field.name, field.value)
+        passes = (sampler.number for _, sampler in self._samplers())  # of a checkpoint that was made of another file
+        vars(self)["_pass"] = rest["pass"] if "pass" in rest else max(passes, default=0)
