@@ -232,6 +232,16 @@ int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result
   });
 }
 
+int32_t horo_copy_result(horo_session* session, int64_t work, void* out, const horo_stream* stream) {
+  return guarded([&]() -> std::int32_t {
+    check_struct(stream, "horo_stream");
+    const auto found = checked(session).works.find(work);
+    if (out == nullptr) throw std::invalid_argument("out is a null pointer");
+    found->copy_result(out, stream->device, stream->stream);
+    return HORO_OK;
+  });
+}
+
 int32_t horo_release(horo_session* session, int64_t work) {
   return horo_release_many(session, &work, 1);
 }

@@ -1,23 +1,10 @@
 #include "horo/lane/device_results.h"
 
-#include <bit>
 #include <utility>
 
 #include "horo/lane/job.h"
 
 namespace horo {
-namespace {
-
-constexpr std::size_t kLeastBytes = 4 << 10;
-
-// Memory has few sizes, so that what is given back fits what is asked for: at most a quarter of it is not needed.
-std::size_t rounded(std::size_t bytes) {
-  if (bytes <= kLeastBytes) return kLeastBytes;
-  const std::size_t step = std::bit_floor(bytes) / 4;
-  return (bytes + step - 1) / step * step;
-}
-
-}  // namespace
 
 DeviceResults::Place& DeviceResults::place_of(const CudaDevice& device) {
   return places_.try_emplace(device.number(), device).first->second;
@@ -25,7 +12,7 @@ DeviceResults::Place& DeviceResults::place_of(const CudaDevice& device) {
 
 HeldMemory DeviceResults::take(std::size_t bytes, DeviceStream& stream) {
   Place& place = place_of(stream.device());
-  const std::size_t size = rounded(bytes);
+  const std::size_t size = rounded_bytes(bytes);
   const auto found = place.spare.find(size);
   if (found == place.spare.end()) return {place.memory.add(size), size};
   const Spare spare = std::move(found->second);

@@ -75,7 +75,7 @@ std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants
                       std::nullopt});
   const auto take = [&](std::size_t bytes) { return this->take(bytes, stream, result); };
   const DeviceSpace space{stream.device(), context_.retains, take};
-  const DevicePlaces places = place_on(space, job, participants, collective);
+  const DevicePlaces places = place_on(space, with_loan(job, stream, result.outcome), participants, collective);
   collective.in = places.in;
   collective.out = places.out;
   stream.copy_rows(places.rows_in, places.is_here);
@@ -116,6 +116,17 @@ bool DeviceRunner::find_parts(const Item& item, const Participants& participants
   c.out.bytes = outcome.bytes = parts.bytes;
   outcome.counts = std::move(parts.rows);
   return item.spec->counts_known || parts.have_room;
+}
+
+// The job with memory for its result, if its caller has none and may get it.
+Job DeviceRunner::with_loan(const Job& job, const DeviceStream& stream, Outcome& outcome) {
+  const Submission& submission = job.first().submission;
+  if (!submission.may_own_on_device() || outcome.bytes == 0) return job;
+  outcome.on_device = loans_->take(submission.ready->device(), outcome.bytes, stream);
+  std::vector<Item> items = *job.items;
+  items.front().submission.out = outcome.on_device->data();
+  items.front().submission.out_bytes = outcome.bytes;
+  return {job.release, std::make_shared<const std::vector<Item>>(std::move(items)), job.released, job.turn};
 }
 
 std::byte* DeviceRunner::take(std::size_t bytes, DeviceStream& stream, DeviceResult& result) {

@@ -15,6 +15,7 @@
 #include "horo/lane/device_turns.h"
 #include "horo/lane/job.h"
 #include "horo/lane/job_recorder.h"
+#include "ring/cuda/device_loans.h"
 #include "ring/cuda/device_memory.h"
 
 namespace horo {
@@ -68,6 +69,7 @@ class DeviceRunner {
   DeviceGroups& groups_of(const Job& job);
   void abort_groups() noexcept;
   bool find_parts(const Item& item, const Participants& participants, Collective& collective, Outcome& outcome);
+  Job with_loan(const Job& job, const DeviceStream& stream, Outcome& outcome);
   std::byte* take(std::size_t bytes, DeviceStream& stream, DeviceResult& result);
   void forget_done();
   void wait_for_callers() noexcept;
@@ -82,6 +84,7 @@ class DeviceRunner {
   std::deque<OnStream> running_;                     // in the order of the stream
   std::unique_ptr<DeviceScratch> bucket_;            // of the lane's jobs, one after the other on their stream
   DeviceResults results_;
+  const std::shared_ptr<DeviceLoans> loans_ = std::make_shared<DeviceLoans>();
   std::atomic<bool> holds_results_ = false;
 };
 

@@ -1,6 +1,7 @@
 #include "horo/lane/part_sizes.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "horo/base/error.h"
@@ -35,8 +36,10 @@ Parts PartSizes::known() const {
 }
 
 Parts PartSizes::exchanged_with_room() const {
-  const std::int64_t room = item_.submission.out == nullptr ? 0 : static_cast<std::int64_t>(item_.submission.out_bytes);
-  return exchange(&room);
+  const Submission& submission = item_.submission;
+  const auto room = static_cast<std::int64_t>(submission.out == nullptr ? 0 : submission.out_bytes);
+  const std::int64_t lent = std::numeric_limits<std::int64_t>::max();
+  return exchange(submission.may_own_on_device() ? &lent : &room);
 }
 
 // Of this rank: of an all_gather and gather one number, else one for each member.

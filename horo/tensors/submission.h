@@ -27,7 +27,10 @@ class DeviceEvent;
 //   barrier         null                                    null
 //
 // Where out may be null, the ranks exchange the size of the result. With a null out the Work owns the result
-// (Outcome::data). With an out the Work fails if out_bytes is less than the size of the result.
+// (Outcome::data, or, of a tensor on a device, with kOutOnDevice as out_bytes, Outcome::on_device where the ranks'
+// devices exchange data themselves). With an out the Work fails if out_bytes is less than the size of the result.
+inline constexpr std::size_t kOutOnDevice = SIZE_MAX;
+
 struct Submission {
   Key key = 0;
   const void* in = nullptr;
@@ -37,6 +40,9 @@ struct Submission {
   std::vector<std::int64_t> splits = {};  // all_to_all, scatter at the root: rows for each member; empty: evenly
   // Of a tensor on a device: passes when `in` has its values and `out` may be written. Null: on the host.
   std::shared_ptr<const DeviceEvent> ready = {};
+
+  // The Work may own the result in memory of a device.
+  bool may_own_on_device() const { return ready && out == nullptr && out_bytes == kOutOnDevice; }
 };
 
 }  // namespace horo

@@ -7,12 +7,15 @@
 #include <bitset>
 #include <cstddef>
 #include <new>
+#include <stdexcept>
 #include <tuple>
 
 #include "horo/base/check.h"
 #include "horo/base/mutex.h"
+#include "horo/base/say.h"
 #include "horo/tensors/item.h"
 #include "ring/cuda/cuda_device.h"
+#include "ring/cuda/device_loans.h"
 
 namespace horo {
 namespace {
@@ -90,6 +93,14 @@ const Outcome& Work::outcome() const {
   return outcome_;
 }
 
+void Work::copy_result(void* out, int device, CudaStream stream) const {
+  DeviceLoan* const loan = is_issued() ? outcome().on_device.get() : nullptr;
+  if (loan == nullptr || loan->device().number() != device) {
+    throw std::invalid_argument(say("the work has no result on cuda:", device));
+  }
+  loan->copy_to(out, outcome_.bytes, stream);
+}
+
 void Work::finish(Outcome outcome) {
   HORO_CHECK(!is_issued());
   outcome_ = std::move(outcome);
@@ -100,6 +111,7 @@ void Work::issue(Outcome outcome, std::shared_ptr<const DeviceEvent> event) {
   HORO_CHECK(!is_issued());
   outcome_ = std::move(outcome);
   event_ = std::move(event);
+  if (outcome_.on_device) outcome_.on_device->written_by(event_);
   become(State::kIssued);
 }
 

@@ -15,17 +15,20 @@
 #include "horo/base/failure.h"
 #include "horo/base/time.h"
 #include "horo/base/timeline.h"
+#include "ring/cuda/cuda_api.h"
 
 namespace horo {
 
 class DeviceEvent;
+class DeviceLoan;
 struct Item;
 
 // The result of a Work, besides the out buffer of the caller.
 struct Outcome {
-  bool absent = false;                // no member had a value; out was not written
-  std::unique_ptr<std::byte[]> data;  // a result of variable size, if the caller passed no out
-  std::size_t bytes = 0;              // of a result of variable size, in data or in out
+  bool absent = false;                    // no member had a value; out was not written
+  std::unique_ptr<std::byte[]> data;      // a result of variable size, if the caller passed no out
+  std::shared_ptr<DeviceLoan> on_device;  // the same on a device (Submission::may_own_on_device())
+  std::size_t bytes = 0;                  // of a result of variable size, in data, on_device or out
   // all_gather, all_to_all, gather at the root: rows from each member. scatter: the rows of this rank. add_set: the
   // number of the set. join: the member that joined last (rank in the set).
   std::vector<std::int64_t> counts;
@@ -56,6 +59,9 @@ class Work {
   // Throws the failure, or returns the outcome, which lives as long as the Work. If the Work has not ended, its results
   // are there for streams that wait for event().
   const Outcome& outcome() const;
+  // Enqueues a copy of Outcome::on_device on a stream that has waited for the event. Throws std::invalid_argument:
+  // there is no such result on this device; and std::runtime_error (CUDA).
+  void copy_result(void* out, int device, CudaStream stream) const;
   // Complete when the device has done everything; null if the Work was not issued.
   const std::shared_ptr<const DeviceEvent>& event() const { return event_; }
   // After the end: the epoch in which it ended.

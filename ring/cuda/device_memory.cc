@@ -1,15 +1,22 @@
 #include "ring/cuda/device_memory.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "horo/base/say.h"
 
 namespace horo {
 namespace {
 
-constexpr std::size_t kLeastBytes = 1 << 20;
+constexpr std::size_t kLeastBytes = 1 << 20, kLeastLent = 4 << 10;
 
 }  // namespace
+
+std::size_t rounded_bytes(std::size_t bytes) {
+  if (bytes <= kLeastLent) return kLeastLent;
+  const std::size_t step = std::bit_floor(bytes) / 4;
+  return (bytes + step - 1) / step * step;
+}
 
 std::byte* DeviceBlocks::add(std::size_t bytes) {
   blocks_.reserve(blocks_.size() + 1);

@@ -8,6 +8,10 @@
 
 namespace horo {
 
+// Memory that is given back and lent again has few sizes, so that it fits what is asked for: at most a quarter of it is
+// not needed, of 4 KiB and more.
+std::size_t rounded_bytes(std::size_t bytes);
+
 // All blocks are freed together, at the end: to free memory waits for all work of the device, which may wait for a rank
 // that is lost. One thread at a time.
 class DeviceBlocks {

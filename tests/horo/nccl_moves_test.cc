@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "horo/base/say.h"
+#include "ring/cuda/device_loans.h"
 #include "tests/horo/device_calls.h"
 
 namespace horo {
@@ -107,6 +108,48 @@ TEST_P(NcclMoves, PartsOfExchangedSizesHaveTheBitsOfTheHost) {
   });
   EXPECT_THAT(thrown, Each(""));
   EXPECT_EQ(pins(), before);
+}
+
+// The result of a call without memory for it, on the device or, if it came there, on the host.
+std::vector<std::byte> without_out(Session& session, Call call) {
+  const int rank = session.topology().rank;
+  call.spec.device = DeviceType::kCuda;
+  const CudaStream stream = make_stream();
+  DeviceMemory in(stream, call.in.size()), out(stream, call.out_bytes);
+  in.write(call.in);
+  Submission submission{0, in.data(), nullptr};
+  submission.out_bytes = kOutOnDevice;
+  submission.splits = call.splits;
+  submission.ready = session.record(rank, stream);
+  const auto work = session.submit(call.spec, submission);
+  EXPECT_TRUE(session.wait_stream(std::span(&work, 1), rank, stream, Clock::now() + std::chrono::seconds(20)));
+  const Outcome& outcome = work->outcome();
+  EXPECT_EQ(outcome.bytes, call.out_bytes);
+  EXPECT_EQ(outcome.data, nullptr) << "it went by way of the host";
+  if (outcome.on_device) outcome.on_device->copy_to(out.data(), outcome.bytes, stream);
+  return out.read();
+}
+
+// Again and again, in the same memory.
+TEST(NcclMovesOf, ResultsWithoutMemoryOfTheCallerStayOnTheDevice) {
+  const std::uint64_t before = pins();
+  const auto thrown = run_nccl(3, [](Session& session) {
+    for (const CollectiveKind kind : {kAllGather, kGather, kScatter, kAllToAll}) {
+      std::int64_t allocated = 0;
+      for (int round = 0; round < 12; ++round) {
+        Call call = call_of_parts(kind, session, {round % 3 * 400, 7, 0});
+        call.spec.name += std::to_string(round);
+        EXPECT_EQ(without_out(session, call), on_host(session, call)) << describe(call.spec);
+        meet(session);
+        if (round == 5) allocated = device_counts().allocated;
+        meet(session);
+      }
+      EXPECT_EQ(device_counts().allocated, allocated) << name_of(kind);
+      meet(session);
+    }
+  });
+  EXPECT_THAT(thrown, Each(""));
+  EXPECT_EQ(pins(), before) << "nothing goes by way of the host";
 }
 
 // A message from this rank to another one, or from that one to this rank, of floats in the memory.

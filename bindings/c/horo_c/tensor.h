@@ -49,6 +49,10 @@ typedef struct {
   int32_t count_count;
 } horo_result;
 
+/* horo_submission.out_bytes without an out, of a tensor of a device: the work may own the result on that device. Then
+ * horo_result.data is null, and horo_copy_result copies it. Else it is in horo_result.data, as without this. */
+#define HORO_OUT_ON_DEVICE UINT64_MAX
+
 /* One tensor that is ready here.
  *
  *   kind            in                                      out
@@ -143,6 +147,10 @@ HORO_API int32_t horo_wait_stream(horo_session* session, const int64_t* works, s
 HORO_API int32_t horo_finish_devices(horo_session* session, int32_t timeout_ms);
 /* The result of a work that has ended without an error, or that horo_wait_stream has waited for. */
 HORO_API int32_t horo_get_result(horo_session* session, int64_t work, horo_result* result);
+/* Enqueues a copy of the result of a work that owns it on a device (HORO_OUT_ON_DEVICE) to `out`, memory of that device
+ * with room for horo_result.bytes, on a stream that horo_wait_stream was called with. The work may be released then.
+ * Fails with HORO_INVALID_ARGUMENT if the work has no such result. */
+HORO_API int32_t horo_copy_result(horo_session* session, int64_t work, void* out, const horo_stream* stream);
 /* Releases the handle. A work in flight continues, and its memory must stay valid until it ends. */
 HORO_API int32_t horo_release(horo_session* session, int64_t work);
 /* Releases several handles. Returns HORO_INVALID_ARGUMENT if one of them is unknown; the others are released. */

@@ -56,9 +56,10 @@ class Arrays:
         """New contiguous memory of the array's dtype."""
         raise NotImplementedError
 
-    def fill(self, array, address, nbytes):
-        """Copies bytes of the host into contiguous memory of the array. They may be freed when this returns."""
-        ctypes.memmove(self.place(array), address, nbytes)
+    def fill(self, array, result, session, work):
+        """Copies a work's result, which is not empty, into contiguous memory of the array. The work may be released
+        then."""
+        ctypes.memmove(self.place(array), result.data, result.bytes)
 
     def place(self, memory):
         """The address of the memory."""

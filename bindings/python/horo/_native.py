@@ -38,6 +38,7 @@ SET_SHRINKS = 1
 SET_BY_MEMBERS = 2
 # device_type
 HOST, CUDA = 0, 1
+OUT_ON_DEVICE = (1 << 64) - 1
 # order
 ORDERS = {"canonical": 0, "fast": 1}
 
@@ -296,6 +297,7 @@ QUICK = {
     "horo_wait": (c_int32, [_SESSION, _WORKS, c_size_t, c_int32]),  # with a timeout of 0 only, as the next
     "horo_wait_stream": (c_int32, [_SESSION, _WORKS, c_size_t, POINTER(DeviceStream), c_int32]),
     "horo_get_result": (c_int32, [_SESSION, c_int64, POINTER(Result)]),
+    "horo_copy_result": (c_int32, [_SESSION, c_int64, c_void_p, POINTER(DeviceStream)]),
     "horo_release": (c_int32, [_SESSION, c_int64]),
     "horo_release_many": (c_int32, [_SESSION, _WORKS, c_size_t]),
     "horo_add_set": (c_int64, [_SESSION, POINTER(c_int32), c_size_t, c_char_p]),

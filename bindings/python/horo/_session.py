@@ -22,8 +22,8 @@ from horo._session_keys import MAX_KNOWN_SPECS, Keys, array_of
 from horo._session_rounds import Rounds
 from horo._session_start import SessionStart, error_of
 from horo._specs import fill, is_no_name, name_bytes
-from horo._submissions import DeviceWorks, is_on_device, placed, submission_of
-from horo._waits import Waits
+from horo._submissions import DeviceWorks, is_on_device, placed, streams, submission_of
+from horo._waits import Waits, stream_on
 from horo._world import World
 
 
@@ -216,6 +216,12 @@ class Session(Keys, Registrations, Rounds, Growth):
         result = _native.Result(ctypes.sizeof(_native.Result))
         self._check(quick.horo_get_result(self.pointer, work, result))
         return result
+
+    def copy_result(self, work, out):
+        """Copies the result that a work has on a device to `out`, a DeviceAddress, on the current stream of this
+        thread, which waits for the work."""
+        self._check(quick.horo_copy_result(self.pointer, work, out, stream_on(out.device)))
+        streams.after_wait(out.device)
 
     def release(self, works):
         """Releases works that were waited for."""

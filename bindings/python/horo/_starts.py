@@ -95,7 +95,7 @@ class Starts:
         result, rows = session.result(work), self._counts(session, work)
         output = self.arrays.empty((sum(rows), *array.shape[1:]), array)
         if result.bytes:
-            self.arrays.fill(output, result.data, result.bytes)
+            self.arrays.fill(output, result, session, work)
         return output, rows
 
     def _all_reduce(self, tensor, name, op, options):

@@ -27,6 +27,7 @@ def submission_of(data_in, data_out, splits=None, absent=False, out_bytes=0):
     if is_on_device(data_in, data_out):
         memory = data_out if data_in is None else data_in
         place = {"device_type": _native.CUDA, "device": memory.device, "stream": memory.stream}
+        out_bytes = _native.OUT_ON_DEVICE if data_out is None else out_bytes
     return _native.Submission(
         struct_bytes=ctypes.sizeof(_native.Submission),
         absent=absent,

@@ -10,7 +10,7 @@ from horo._session_start import SLICE_MS, error_of
 from horo._submissions import streams
 
 
-def _stream(device):
+def stream_on(device):
     """horo_stream of this thread's current one"""
     return _native.DeviceStream(ctypes.sizeof(_native.DeviceStream), device, streams.current(device))
 
@@ -29,7 +29,7 @@ class Waits:
 
         Of works on devices it is enough that the current streams of this thread wait for them."""
         devices = self._on_devices.devices_of(works) if self._on_devices else ()
-        calls = [("horo_wait_stream", (_stream(device),)) for device in devices]
+        calls = [("horo_wait_stream", (stream_on(device),)) for device in devices]
         if not self._run(works, until, calls or [("horo_wait", ())]):
             return False
         for device in devices:

@@ -93,10 +93,12 @@ class TorchArrays(Arrays):
     def empty(self, shape, array):
         return torch.empty(shape, dtype=array.dtype, device=array.device)
 
-    def fill(self, array, address, nbytes):
+    def fill(self, array, result, session, work):
         if devices.is_host(array):
-            return super().fill(array, address, nbytes)
-        memory = torch.frombuffer((ctypes.c_char * nbytes).from_address(address), dtype=array.dtype)
+            return super().fill(array, result, session, work)
+        if result.data is None:
+            return session.copy_result(work, devices.address_of(array))
+        memory = torch.frombuffer((ctypes.c_char * result.bytes).from_address(result.data), dtype=array.dtype)
         devices.copy_from_host(array, memory.view(array.shape))
 
     place = staticmethod(devices.address_of)

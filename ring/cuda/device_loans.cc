@@ -1,0 +1,47 @@
+#include "ring/cuda/device_loans.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace horo {
+
+DeviceLoan::~DeviceLoan() {
+  MutexLock lock(owner_->mutex_);
+  try {
+    owner_->places_.at(device_.number()).spare.emplace(bytes_, DeviceLoans::Spare{data_, written_, read_});
+  } catch (const std::exception&) {  // no memory for the entry: the block stays unused
+  }
+}
+
+void DeviceLoan::copy_to(void* out, std::size_t bytes, CudaStream stream) {
+  const OnDevice here(device_);
+  device_.check(device_.api().copy_on_device(out, data_, bytes, stream), "copying on the device");
+  read_ = std::make_shared<const DeviceEvent>(device_, stream);
+}
+
+// Where no block is large enough, the next one has twice the size of the largest: what is not used is at most as much.
+std::shared_ptr<DeviceLoan> DeviceLoans::take(const CudaDevice& device, std::size_t bytes, const DeviceStream& writer) {
+  Spare spare;
+  std::size_t size = 0;
+  {
+    MutexLock lock(mutex_);
+    Place& place = places_.try_emplace(device.number(), device).first->second;
+    if (const auto found = place.spare.lower_bound(bytes); found != place.spare.end()) {
+      size = found->first;
+      spare = std::move(found->second);
+      place.spare.erase(found);
+    } else {
+      size = rounded_bytes(bytes > place.largest ? std::max(bytes, 2 * place.largest) : bytes);
+      const OnDevice here(device);
+      spare.data = place.blocks.add(size);
+      place.largest = std::max(place.largest, size);
+    }
+  }
+  for (const auto& event : {spare.written, spare.read}) {
+    if (event) event->hold_up(writer.device(), writer.handle());
+  }
+  return std::make_shared<DeviceLoan>(shared_from_this(), device, spare.data, size);
+}
+
+}  // namespace horo
