@@ -24,6 +24,8 @@ PLACES = ("batch", "forward", "backward", "after", "pass", *IN_STEP)
 MOMENT_US = 6000  # at most, from the beginning of a batch; a step takes some 4 ms
 LAST_STEP = 40  # of a first death
 SERIES = [4, 3, 5, 2]
+# Members that die so many steps after there are 5: before others have joined, and no two that are buddies.
+IN_A_ROW = {2: 4, 5: 5, 3: 7}
 LATER_IDS = 4  # numbers of processes that may die after they have joined
 APART = 2  # steps between two deaths before the state is dealt anew: in the second one the step may be left out
 LOST = re.compile(r"^\[(\d+)\] lost (.*)$", re.M)
@@ -52,7 +54,7 @@ def plan_of(chance, number, kind):
     if kind == "series":
         size, passes, resizes = 4, 20, [(10, max(SERIES))]
         events = {1: kill(chance.randint(2, 6), chance.choice(IN_STEP))}
-        events |= {member: kill(4 * place, "full") for place, member in enumerate((2, 3, 4), start=1)}
+        events |= {member: kill(step, "full") for member, step in IN_A_ROW.items()}
     elif kind in ("twice", "pair"):
         size = 5
         first, step = chance.randrange(size), chance.randint(2, LAST_STEP)
