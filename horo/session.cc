@@ -254,14 +254,7 @@ bool Session::wait_stream(std::span<const std::shared_ptr<Work>> works, int devi
     const OnDevice here(waiting);
     waiting.check_stream(stream);
   }
-  if (!waits_.wait(works, SessionWaits::For::kIssue, until)) return false;
-  const DeviceEvent* last = nullptr;  // the works of a bucket have one event
-  for (const auto& work : works) {
-    const DeviceEvent* const event = work->event().get();
-    if (event != nullptr && event != last) event->hold_up(waiting, stream);
-    last = event;
-  }
-  return true;
+  return waits_.wait_stream(works, waiting, stream, until);
 }
 
 bool Session::wait_issued(std::span<const std::shared_ptr<Work>> works, TimePoint until) {
@@ -304,6 +297,11 @@ void Session::end_round(std::uint32_t set) {
   check_process();
   if (tensor_table_->step_end(set)) engine_->wake();
   if (set == 0 && !steps_->is_on() && timeline_->is_on()) timeline_->end_step(Clock::now());
+}
+
+void Session::record_mark(std::uint32_t mark, int device, CudaStream stream) {
+  check_process();
+  if (steps_->is_training_thread()) steps_->record(devices_->device(device), stream, mark);
 }
 
 Steps& Session::steps() const {

@@ -228,6 +228,8 @@ class Session {
   std::optional<StepRecord> last_step() const { return steps().last_step(); }
   // The same of the last 1,024 steps, with sums over all; and the place of marks, and of step ends that have some.
   Steps& steps() const;
+  // Steps::record(). Throws std::invalid_argument: there is no such device.
+  void record_mark(std::uint32_t mark, int device, CudaStream stream);
 
   // Stall diagnosis, for a thread of the binding that can describe the state of the callers of this rank.
   // next_question() blocks until rank 0 requests the call sites of all ranks (returns the number of the question) or

@@ -70,10 +70,12 @@ std::unique_ptr<Steps> steps_for(const Config& config, StepFile* file, Timeline*
   const auto notice = [table, board]() -> std::optional<TimePoint> {
     const auto told = table ? table->notice() : std::nullopt;
     if (!told) return std::nullopt;
-    const auto ended = board->read();
-    return ended && ended->sums.steps >= told->steps ? std::optional(told->until) : std::nullopt;
+    return board->ended() >= told->steps ? std::optional(told->until) : std::nullopt;
   };
-  return std::make_unique<Steps>(true, written, timeline, notice);
+  const auto told = [board] {
+    if (board) board->end_step();
+  };
+  return std::make_unique<Steps>(true, written, timeline, notice, told);
 }
 
 // MPI is started once in a process, and an exchange of the caller may work only once.

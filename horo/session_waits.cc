@@ -27,6 +27,7 @@ bool SessionWaits::wait(std::span<const std::shared_ptr<Work>> works, For what, 
   // A timeline has the waits of the training thread with its steps.
   const bool is_drawn = !context_.steps.has_training_thread() && context_.timeline.is_on();
   const bool is_timed = counts || is_drawn;
+  if (counts) context_.steps.waits();
   const TimePoint begin = is_timed ? Clock::now() : TimePoint();
   const bool are_done = wait_for(works, what, until);
   if (is_timed) {
@@ -36,6 +37,19 @@ bool SessionWaits::wait(std::span<const std::shared_ptr<Work>> works, For what, 
   }
   if (is_elastic_ && are_done) see(works);
   return are_done;
+}
+
+bool SessionWaits::wait_stream(std::span<const std::shared_ptr<Work>> works, const CudaDevice& device, void* stream,
+                               TimePoint until) {
+  if (!wait(works, For::kIssue, until)) return false;
+  const DeviceEvent* last = nullptr;  // the works of a bucket have one event
+  for (const auto& work : works) {
+    const DeviceEvent* const event = work->event().get();
+    if (event != nullptr && event != last) event->hold_up(device, stream);
+    last = event;
+  }
+  if (last != nullptr) context_.steps.streams_wait();
+  return true;
 }
 
 // The caller knows the ranks of the epochs in which these works have ended: on all ranks the same.

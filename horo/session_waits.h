@@ -17,6 +17,7 @@ namespace horo {
 
 class Engine;
 class Steps;
+class CudaDevice;
 class TaskQueue;
 
 // Objects of the session; all of them outlive it.
@@ -37,6 +38,9 @@ class SessionWaits {
   // Blocks until all works were issued, or have ended, or until `until` (false). In an elastic job the caller sees the
   // ranks of their epoch. Runs short tasks of lanes meanwhile.
   bool wait(std::span<const std::shared_ptr<Work>> works, For what, TimePoint until);
+  // Session::wait_stream(), for a stream that is not captured.
+  bool wait_stream(std::span<const std::shared_ptr<Work>> works, const CudaDevice& device, void* stream,
+                   TimePoint until);
   // Session::poll()
   bool poll(const Work& work);
   // Blocks until all Works that are issued now have ended, or until `until` (false).

@@ -75,6 +75,14 @@ int32_t horo_add_marks(horo_session* session, const int64_t* marks, uint32_t cou
   });
 }
 
+int32_t horo_record_mark(horo_session* session, uint32_t mark, const horo_stream* stream) {
+  return guarded([&]() -> std::int32_t {
+    check_struct(stream, "horo_stream");
+    checked(session).session.record_mark(mark, stream->device, stream->stream);
+    return HORO_OK;
+  });
+}
+
 int32_t horo_end_round(horo_session* session, uint32_t set) {
   return guarded([&]() -> std::int32_t {
     checked(session).session.end_round(set);

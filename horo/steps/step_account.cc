@@ -57,7 +57,8 @@ class StepAccount::Late : public SkewByRank {
 
 void StepAccount::begin(TimePoint now) {
   begin_ = now_ = now;
-  waits_.clear();
+  waits_.waits.clear();
+  waits_.flags = 0;
   record_ = {};
   depth_ = 0;
   last_.reset();
@@ -67,10 +68,10 @@ void StepAccount::begin(TimePoint now) {
 
 void StepAccount::add(const StepWait& wait) noexcept {
   try {
-    if (waits_.size() < kMostWaits) return waits_.push_back(wait);
+    if (waits_.waits.size() < kMostWaits) return waits_.waits.push_back(wait);
   } catch (const std::bad_alloc&) {
   }
-  record_.flags |= kTooManyWaits;
+  waits_.flags |= kTooManyWaits;
 }
 
 void StepAccount::advance(TimePoint to) {
@@ -145,7 +146,9 @@ void StepAccount::take(const StepMark& mark) {
 }
 
 void StepAccount::split(const StepWait& wait, const JobTimes::Taken& done, Late& late) {
-  const StepWait part{std::max(wait.begin, now_), std::max(wait.end, now_), wait.lane, wait.has_ended};
+  StepWait part = wait;
+  part.begin = std::max(wait.begin, now_);
+  part.end = std::max(wait.end, now_);
   const std::span<const JobTime> jobs(done.jobs);
   while (first_job_ < jobs.size() && jobs[first_job_].end() <= part.begin) ++first_job_;
   split_wait(part, jobs.subspan(first_job_), done.frozen, record_.bars, late);
@@ -157,7 +160,7 @@ void StepAccount::split(const StepWait& wait, const JobTimes::Taken& done, Late&
 void StepAccount::add_elsewhere(const StepEnd& end) {
   const TimePoint from = end.last_submission;
   if (!end.waits_elsewhere || from <= begin_ || from >= end.at) return;
-  if (!waits_.empty() && waits_.back().end > from) return;
+  if (!waits_.waits.empty() && waits_.waits.back().end > from) return;
   add({from, end.at, kAllLanes, true});
   record_.flags |= kEstimatedWait;
 }
@@ -165,7 +168,7 @@ void StepAccount::add_elsewhere(const StepEnd& end) {
 void StepAccount::add_hidden(const JobTimes::Taken& done) {
   const auto outside = [&](TimePoint from, TimePoint to) {
     const TimeSpan span{std::clamp(from, begin_, now_), std::clamp(to, begin_, now_)};
-    return std::chrono::nanoseconds(span.end - span.begin - overlap(span, waits_)).count();
+    return std::chrono::nanoseconds(span.end - span.begin - overlap(span, waits_.waits)).count();
   };
   record_.hidden_transfer_ns = record_.hidden_copies_ns = 0;
   for (const JobTime& job : done.jobs) {
@@ -200,15 +203,15 @@ StepRecord StepAccount::end(const StepEnd& end, std::span<const StepMark> marks,
   record_.gc_ns = 0;
   const TimePoint at = std::max(end.at, begin_);
   add_elsewhere(end);
-  for (StepWait& wait : waits_) {  // ascending and apart from one another
+  for (StepWait& wait : waits_.waits) {  // ascending and apart from one another
     wait.begin = std::clamp(wait.begin, now_, at);
     wait.end = std::clamp(wait.end, wait.begin, at);
     now_ = wait.end;
   }
   now_ = begin_;
-  auto wait = waits_.begin();
+  auto wait = waits_.waits.begin();
   const auto take_waits_before = [&](TimePoint until) {
-    for (; wait != waits_.end() && wait->begin < until; ++wait) {
+    for (; wait != waits_.waits.end() && wait->begin < until; ++wait) {
       advance(wait->begin);
       split(*wait, done, late);
     }
@@ -225,6 +228,8 @@ StepRecord StepAccount::end(const StepEnd& end, std::span<const StepMark> marks,
   if (collects_) collects_ = at;
   if (!has(end.kinds, MarkKind::kCollection)) record_.gc_ns = kNotKnown;
   add_hidden(done);
+  if (end.waits_on_device) record_.hidden_transfer_ns = record_.hidden_copies_ns = kNotKnown;
+  record_.flags |= end.flags | waits_.flags;
   if (done.has_forgotten) record_.flags |= kJobsForgotten;
   late.write_to(record_);
   for (const auto& [rank, skew] : late.skews()) skew_by_rank_[rank] += skew;
@@ -233,7 +238,8 @@ StepRecord StepAccount::end(const StepEnd& end, std::span<const StepMark> marks,
   record_.stream = end.stream;
   record_.samples = end.samples;
   record_.work = end.work;
-  waits_.clear();
+  waits_.waits.clear();
+  waits_.flags = 0;
   return std::exchange(record_, {});
 }
 

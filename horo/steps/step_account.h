@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "horo/steps/job_times.h"
@@ -38,6 +39,14 @@ struct StepEnd {
   bool is_in_forward = false;      // the step ends while a forward runs: that of its last wait
   bool waits_elsewhere = false;    // the thread waits outside of horo's calls from its last submission on: estimated
   TimePoint last_submission = {};  // of the training thread
+  std::uint32_t flags = 0;         // of the record
+  bool waits_on_device = false;    // a lane's time in transfer is not that of the collective: hidden time is not known
+};
+
+// Of one step.
+struct StepWaits {
+  std::vector<StepWait> waits;
+  std::uint32_t flags = 0;  // of the record
 };
 
 // A part of a step, from one time to another.
@@ -54,6 +63,10 @@ class StepAccount {
   void begin(TimePoint now);
   // The training thread has waited. Waits are added in the order of their begin.
   void add(const StepWait& wait) noexcept;
+  // Those of the step that runs. They are taken or put back, for a step that is divided later.
+  std::size_t waits() const { return waits_.waits.size(); }
+  void exchange(StepWaits& waits) { std::swap(waits_, waits); }
+  TimePoint step_begin() const { return begin_; }
   // Ends the step and begins the next one. Marks in their order; times that go back count as the time before them.
   // Times, bars, skew, samples, hidden time and flags are those of the step.
   StepRecord end(const StepEnd& end, std::span<const StepMark> marks, const JobTimes::Taken& done);
@@ -83,7 +96,7 @@ class StepAccount {
   void add_hidden(const JobTimes::Taken& done);
 
   TimePoint begin_, now_;
-  std::vector<StepWait> waits_;
+  StepWaits waits_;
   StepRecord record_;
   std::array<MarkKind, kDeepest> open_{};
   std::size_t depth_ = 0;

@@ -13,7 +13,7 @@
 namespace horo {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x6f726f6873747031;  // this layout
+constexpr std::uint64_t kMagic = 0x6f726f6873747032;  // this layout
 constexpr int kTries = 100;                           // to read what is being written
 
 using Word = std::atomic<std::uint64_t>;
@@ -57,6 +57,7 @@ struct alignas(64) StepBoard::Layout {
   };
 
   Word magic;
+  std::atomic<std::int64_t> ended;  // relaxed: a number of its own
   std::array<Copy<BoardSums>, 2> sums;
   std::array<Copy<StepRecord>, kLast> last;  // by number of the step
 };
@@ -79,6 +80,14 @@ void StepBoard::write(int rank, int size, const StepRecord& record) noexcept {
   layout_.magic.store(kMagic, std::memory_order_release);
 }
 
+void StepBoard::end_step() noexcept {
+  layout_.ended.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::int64_t StepBoard::ended() const noexcept {
+  return layout_.ended.load(std::memory_order_relaxed);
+}
+
 std::optional<StepBoard::View> StepBoard::read() const {
   if (layout_.magic.load(std::memory_order_acquire) != kMagic) return std::nullopt;
   std::optional<View> view;
@@ -87,6 +96,7 @@ std::optional<StepBoard::View> StepBoard::read() const {
     if (sums && (!view || sums->steps > view->sums.steps)) view.emplace(View{*sums, {}});
   }
   if (!view) return std::nullopt;
+  view->ended = ended();
   for (const auto& copy : layout_.last) {
     if (const std::optional<StepRecord> record = copy.read()) view->last.push_back(*record);
   }
@@ -100,8 +110,8 @@ void BoardSums::add(const StepRecord& record) {
   wall += length;
   for (std::size_t bar = 0; bar < kBars; ++bar) bars[bar] += record.bars[bar].count();
   known = steps == 1 ? record.known : known & record.known;
-  hidden_transfer += record.hidden_transfer_ns;
-  hidden_copies += record.hidden_copies_ns;
+  hidden_transfer += std::max<std::int64_t>(record.hidden_transfer_ns, 0);
+  hidden_copies += std::max<std::int64_t>(record.hidden_copies_ns, 0);
   collections += std::max<std::int64_t>(record.gc_ns, 0);
   run_queue += std::max<std::int64_t>(record.run_queue_ns, 0);
   if (record.samples >= 0) {

@@ -47,12 +47,18 @@ class StepBoard {
   // the objects that have written before: of earlier sessions of the process.
   explicit StepBoard(std::span<std::byte> memory);
 
-  // The rank has ended a step.
+  // The times of the rank's next step are known.
   void write(int rank, int size, const StepRecord& record) noexcept;
+
+  // The rank has ended a step. Where its times are those of a device, write() has it later.
+  void end_step() noexcept;
+  // Of this process, also in earlier sessions.
+  std::int64_t ended() const noexcept;
 
   struct View {
     BoardSums sums;
     std::vector<StepRecord> last;  // ascending; a step that is being written is left out
+    std::int64_t ended = 0;        // ended()
   };
   // Nothing: no step has ended, or another version of horo has written. What is read is not trusted with more than
   // figures for people: the writer may be any process of this user.

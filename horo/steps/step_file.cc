@@ -18,10 +18,12 @@ namespace horo {
 namespace {
 
 constexpr std::chrono::milliseconds kWriteEvery{250};
-constexpr std::array<std::pair<std::uint32_t, std::string_view>, 3> kNotes{{
+constexpr std::array<std::pair<std::uint32_t, std::string_view>, 5> kNotes{{
     {kEstimatedWait, "estimated_wait"},
     {kTooManyWaits, "too_many_waits"},
     {kJobsForgotten, "jobs_forgotten"},
+    {kDeviceTime, "device_time"},
+    {kNoDeviceTime, "no_device_time"},
 }};
 
 void append(std::string& line, std::string_view name, std::int64_t value, bool is_known = true) {

@@ -54,6 +54,8 @@ inline constexpr std::int64_t kNotKnown = -1;
 inline constexpr std::uint32_t kEstimatedWait = 1;  // its wait is that of DDP, which waits outside of horo's calls
 inline constexpr std::uint32_t kTooManyWaits = 2;   // waits beyond the most that are kept are in the bars around them
 inline constexpr std::uint32_t kJobsForgotten = 4;  // jobs beyond the most that are kept count as hand-over
+inline constexpr std::uint32_t kDeviceTime = 8;     // its times are those of the stream of a device
+inline constexpr std::uint32_t kNoDeviceTime = 16;  // these are not known: its times are those of the host
 
 // Of the ranks that were ready last: how much of this rank's skew each has caused. The largest first; rank -1: none.
 struct LateRank {

@@ -14,16 +14,46 @@ void add_to(StepSums& sums, const StepRecord& record) {
   ++sums.steps;
   sums.time += record.end - record.begin;
   for (std::size_t bar = 0; bar < kBars; ++bar) sums.bars[bar] += record.bars[bar];
-  sums.hidden_transfer_ns += record.hidden_transfer_ns;
+  sums.hidden_transfer_ns += std::max<std::int64_t>(record.hidden_transfer_ns, 0);
   sums.samples += std::max<std::int64_t>(record.samples, 0);
 }
 
 }  // namespace
 
+Steps::~Steps() {
+  MutexLock lock(mutex_);
+  try {
+    divide_reached();
+  } catch (const std::bad_alloc&) {  // these steps are not known
+  }
+}
+
 void Steps::waited(const StepWait& wait) noexcept {
   if (!is_training_thread()) return;
   MutexLock lock(mutex_);
-  if (is_training_thread()) account_.add(wait);
+  if (!is_training_thread()) return;
+  device_steps_.record(DevicePlace::kWaitEnd, static_cast<std::uint32_t>(account_.waits()));
+  account_.add(wait);
+}
+
+void Steps::waits() noexcept {
+  if (!is_training_thread()) return;
+  MutexLock lock(mutex_);
+  device_steps_.record(DevicePlace::kWaitBegin, static_cast<std::uint32_t>(account_.waits()));
+}
+
+void Steps::streams_wait() noexcept {
+  if (!is_training_thread()) return;
+  MutexLock lock(mutex_);
+  if (account_.waits() == 0) return;
+  device_steps_.record(DevicePlace::kHeldUp, static_cast<std::uint32_t>(account_.waits() - 1));
+}
+
+void Steps::record(const CudaDevice& device, CudaStream stream, std::uint32_t mark) noexcept {
+  if (!is_on() || !is_training_thread()) return;
+  MutexLock lock(mutex_);
+  if (mark == kEndOfStep) return device_steps_.record_end(device, stream);
+  device_steps_.record(device, stream, static_cast<std::uint32_t>(marks_.size() + mark));
 }
 
 void Steps::submitted(TimePoint now) noexcept {
@@ -48,6 +78,8 @@ void Steps::begin_thread(TimePoint now) {
   usage_.begin();
   before_ = usage_.now();
   account_.begin(now);
+  device_steps_.clear();
+  host_begin_ = now;
   marks_.clear();
   last_submission_ = {};
   jobs_.take(now, taken_);
@@ -65,24 +97,63 @@ void Steps::end(StepEnd end, std::span<const StepMark> marks) noexcept {
       marks_.insert(marks_.end(), marks.begin(), marks.end());
       all = marks_;
     }
-    const bool is_drawn = timeline_ != nullptr && timeline_->is_on();
-    account_.keep_pieces(is_drawn);
-    StepRecord record = account_.end(end, all, taken_);
+    if (device_steps_.are_used()) {
+      end_on_device(end, all);
+    } else {
+      divide(end, all, used());
+    }
     marks_.clear();
-    if (is_drawn) draw(record);
-    use(record);
-    keep(record);
+    host_begin_ = end.at;
+    if (told_) told_();
   } catch (const std::bad_alloc&) {
     account_.begin(end.at);
   }
 }
 
-void Steps::use(StepRecord& record) {
+// Takes what is in taken_, and the waits of the account.
+void Steps::divide(const StepEnd& end, std::span<const StepMark> marks, const Usage& used) {
+  const bool is_drawn = timeline_ != nullptr && timeline_->is_on();
+  account_.keep_pieces(is_drawn);
+  StepRecord record = account_.end(end, marks, taken_);
+  record.cpu_ns = used.cpu_ns;
+  record.run_queue_ns = used.run_queue_ns;
+  record.switches = static_cast<std::int32_t>(used.switches);
+  if (is_drawn) draw(record);
+  keep(record);
+}
+
+void Steps::end_on_device(const StepEnd& end, std::span<const StepMark> marks) {
+  EndedStep& step = ended_step_;
+  step.end = end;
+  step.begin = host_begin_;
+  step.marks.assign(marks.begin(), marks.end());
+  step.waits.waits.clear();
+  step.waits.flags = 0;
+  account_.exchange(step.waits);
+  std::swap(step.done, taken_);
+  step.used = used();
+  device_steps_.add(step);
+  divide_reached();
+}
+
+void Steps::divide_reached() {
+  while (EndedStep* const next = device_steps_.next()) {
+    const bool is_of_device = next->device.is_lost || !next->device.marks.empty();
+    if (is_of_device) move_to_device(*next, account_.step_begin());
+    account_.exchange(next->waits);
+    std::swap(next->done, taken_);
+    divide(next->end, next->marks, next->used);
+    device_steps_.pop();
+  }
+}
+
+// Since the last call.
+Usage Steps::used() {
   const Usage now = usage_.now();
-  record.cpu_ns = difference(now.cpu_ns, before_.cpu_ns);
-  record.run_queue_ns = difference(now.run_queue_ns, before_.run_queue_ns);
-  record.switches = static_cast<std::int32_t>(difference(now.switches, before_.switches));
+  const Usage used{difference(now.cpu_ns, before_.cpu_ns), difference(now.run_queue_ns, before_.run_queue_ns),
+                   difference(now.switches, before_.switches)};
   before_ = now;
+  return used;
 }
 
 void Steps::draw(const StepRecord& record) {

@@ -15,6 +15,7 @@
 
 #include "horo/base/mutex.h"
 #include "horo/base/timeline.h"
+#include "horo/steps/device_steps.h"
 #include "horo/steps/job_times.h"
 #include "horo/steps/step_account.h"
 #include "horo/steps/step_record.h"
@@ -34,14 +35,25 @@ struct StepSums {
 // Any thread.
 class Steps {
  public:
-  static constexpr std::size_t kKept = 1'024;      // steps, of 256 bytes
-  static constexpr std::size_t kMostStreams = 64;  // with sums of their own
+  static constexpr std::uint32_t kEndOfStep = UINT32_MAX;  // in place of the number of a mark
+  static constexpr std::size_t kKept = 1'024;              // steps, of 256 bytes
+  static constexpr std::size_t kMostStreams = 64;          // with sums of their own
 
   // written: is called with each record by the training thread, and may not block; may be empty. timeline: of the
   // steps; null: none. It outlives this object. notice: see notice(); any thread calls it; may be empty.
+  // told: is called when a step ends, whose record may come later; as `written`.
   Steps(bool is_on, std::function<void(const StepRecord&)> written, Timeline* timeline = nullptr,
-        std::function<std::optional<TimePoint>()> notice = nullptr)
-      : jobs_(is_on), written_(std::move(written)), timeline_(timeline), notice_(std::move(notice)) {}
+        std::function<std::optional<TimePoint>()> notice = nullptr, std::function<void()> told = nullptr)
+      : jobs_(is_on),
+        written_(std::move(written)),
+        timeline_(timeline),
+        notice_(std::move(notice)),
+        told_(std::move(told)) {}
+
+  // Steps that a device has reached meanwhile are divided.
+  ~Steps();
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
 
   bool is_on() const { return jobs_.is_on(); }
   JobTimes& jobs() { return jobs_; }
@@ -53,12 +65,19 @@ class Steps {
   // ---- The training thread; calls of other threads have no effect.
 
   void waited(const StepWait& wait) noexcept;
+  // It is about to wait; it has waited, and the streams that it uses wait for results of a device from now on.
+  void waits() noexcept;
+  void streams_wait() noexcept;
+  // It has made its mark of this number since the last add() or end(), and uses this stream of a device; or it is about
+  // to end the step: number kEndOfStep. Its steps are those of the stream then, and are known one step later. Records
+  // events, and does not wait.
+  void record(const CudaDevice& device, CudaStream stream, std::uint32_t mark) noexcept;
   void submitted(TimePoint now) noexcept;
   // Keeps marks of the step that runs. They precede those of end().
   void add(std::span<const StepMark> marks) noexcept;
 
-  // The calling thread ends a step. StepEnd::last_submission is not read. The first one of a thread begins its first
-  // step.
+  // The calling thread ends a step. StepEnd::last_submission is not read. A step that a device has not reached is
+  // divided at the end of a later one. The first one of a thread begins its first step.
   void end(StepEnd end, std::span<const StepMark> marks) noexcept;
 
   std::optional<StepRecord> last_step() const;
@@ -78,7 +97,10 @@ class Steps {
   static constexpr std::size_t kMostMarks = 1 << 16;  // kept between two ends
 
   void begin_thread(TimePoint now) REQUIRES(mutex_);
-  void use(StepRecord& record) REQUIRES(mutex_);
+  Usage used() REQUIRES(mutex_);
+  void divide(const StepEnd& end, std::span<const StepMark> marks, const Usage& used) REQUIRES(mutex_);
+  void end_on_device(const StepEnd& end, std::span<const StepMark> marks) REQUIRES(mutex_);
+  void divide_reached() REQUIRES(mutex_);
   void keep(const StepRecord& record) REQUIRES(mutex_);
   void draw(const StepRecord& record) REQUIRES(mutex_);
 
@@ -86,6 +108,7 @@ class Steps {
   const std::function<void(const StepRecord&)> written_;
   Timeline* const timeline_;
   const std::function<std::optional<TimePoint>()> notice_;
+  const std::function<void()> told_;
   std::atomic<std::thread::id> training_;  // relaxed: what belongs to it is read under the lock
   std::atomic<std::uint64_t> ended_{0};    // relaxed: as above
   mutable Mutex mutex_;
@@ -95,6 +118,9 @@ class Steps {
   TimePoint last_submission_ GUARDED_BY(mutex_);
   std::vector<StepMark> marks_ GUARDED_BY(mutex_);
   JobTimes::Taken taken_ GUARDED_BY(mutex_);
+  DeviceSteps device_steps_ GUARDED_BY(mutex_);
+  EndedStep ended_step_ GUARDED_BY(mutex_);  // has memory
+  TimePoint host_begin_ GUARDED_BY(mutex_);  // of the step that runs
   std::vector<StepRecord> ring_ GUARDED_BY(mutex_);
   std::uint64_t count_ GUARDED_BY(mutex_) = 0;
   StepSums sums_ GUARDED_BY(mutex_);

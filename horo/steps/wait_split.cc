@@ -69,6 +69,7 @@ void split_part(const StepWait& part, std::span<const JobTime> jobs, Bar then, W
 void split_wait(const StepWait& wait, std::span<const JobTime> jobs, std::span<const TimeSpan> frozen, Bars& bars,
                 SkewByRank& late) {
   Walk walk(wait.begin, bars, late);
+  if (wait.is_on_device) return walk.to(wait.end, Bar::kTransfer);
   for (const TimeSpan& span : frozen) {
     if (span.end <= walk.now() || span.begin >= wait.end) continue;
     // The ranks have not agreed on what would have followed.

@@ -19,7 +19,8 @@ inline constexpr std::uint32_t kAllLanes = std::numeric_limits<std::uint32_t>::m
 struct StepWait {
   TimePoint begin, end;
   std::uint32_t lane = kAllLanes;
-  bool has_ended = true;  // the works have; else the thread gave up, or will wait again
+  bool has_ended = true;      // the works have; else the thread gave up, or will wait again
+  bool is_on_device = false;  // the stream of a device waits for results that another stream makes: transfer
 };
 
 // Takes the time in which this rank waited for others, and the parts of the wait, both in pieces.

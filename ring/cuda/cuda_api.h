@@ -17,7 +17,7 @@
 namespace horo {
 
 // Increased with every change of the declarations below.
-inline constexpr std::uint32_t kCudaApiVersion = 3;
+inline constexpr std::uint32_t kCudaApiVersion = 4;
 inline constexpr char kCudaApiEntry[] = "horo_cuda_api";  // const CudaApi* horo_cuda_api(void)
 
 // What start() says in a process that was forked after CUDA was used, where the driver does not work.
@@ -103,10 +103,14 @@ struct CudaApi {
   int (*stream_destroy)(CudaStream stream);
   int (*stream_is_capturing)(CudaStream stream, bool* is_capturing);
   int (*event_create)(CudaEvent* event);
+  int (*event_create_timed)(CudaEvent* event);  // for event_elapsed()
   int (*event_destroy)(CudaEvent event);
   // The event completes when everything that was enqueued on the stream before has ended.
   int (*event_record)(CudaEvent event, CudaStream stream);
   int (*event_query)(CudaEvent event, bool* is_complete);
+  // The milliseconds from one event to another, both of event_create_timed() and of one device. Not complete: one of
+  // them is not, and `ms` is not set.
+  int (*event_elapsed)(CudaEvent from, CudaEvent to, float* ms, bool* are_complete);
   int (*event_wait_blocking)(CudaEvent event);  // without a busy processor
   // What is enqueued on the stream from now on begins when the event's last record is complete. Any device.
   int (*stream_wait)(CudaStream stream, CudaEvent event);

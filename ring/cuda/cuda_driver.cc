@@ -26,6 +26,7 @@ const char* find_functions(void* library, CudaDriver& driver) {
   functions.find(driver.event_destroy, "cuEventDestroy_v2");
   functions.find(driver.event_record, "cuEventRecord");
   functions.find(driver.event_query, "cuEventQuery");
+  functions.find(driver.event_elapsed, "cuEventElapsedTime");
   functions.find(driver.event_synchronize, "cuEventSynchronize");
   functions.find(driver.stream_wait, "cuStreamWaitEvent");
   functions.find(driver.allocate, "cuMemAlloc_v2");

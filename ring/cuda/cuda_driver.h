@@ -29,6 +29,7 @@ struct CudaDriver {
   int (*event_destroy)(void*);
   int (*event_record)(void*, void*);
   int (*event_query)(void*);
+  int (*event_elapsed)(float*, void*, void*);
   int (*event_synchronize)(void*);
   int (*stream_wait)(void*, void*, unsigned);
   int (*allocate)(CudaAddress*, std::size_t);

@@ -176,6 +176,12 @@ int event_create(CudaEvent* event) {
   return driver.event_create(event, kDisableTiming | kBlockingSync);
 }
 
+int event_elapsed(CudaEvent from, CudaEvent to, float* ms, bool* are_complete) {
+  const int error = driver.event_elapsed(ms, from, to);
+  *are_complete = error == 0;
+  return error == kNotReady ? 0 : error;
+}
+
 int event_query(CudaEvent event, bool* is_complete) {
   const int error = driver.event_query(event);
   *is_complete = error == 0;
@@ -237,9 +243,11 @@ constexpr CudaApi kApi{
     [](CudaStream stream) { return driver.stream_destroy(stream); },
     stream_is_capturing,
     event_create,
+    [](CudaEvent* event) { return driver.event_create(event, kBlockingSync); },
     [](CudaEvent event) { return driver.event_destroy(event); },
     [](CudaEvent event, CudaStream stream) { return driver.event_record(event, stream); },
     event_query,
+    event_elapsed,
     [](CudaEvent event) { return driver.event_synchronize(event); },
     [](CudaStream stream, CudaEvent event) { return driver.stream_wait(stream, event, 0); },
     allocate,

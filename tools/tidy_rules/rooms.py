@@ -47,7 +47,7 @@ ROOMS = {
     "controller": set(),
     "elastic": set(),
     "elastic/service": {"elastic"},
-    "horo/steps": {"ring/os"},
+    "horo/steps": {"ring/cuda", "ring/os"},
     "horo/tensors": {"controller", "ring/codec", "ring/cuda", "ring/reduce"},
     "horo/lane": {"horo/steps", "horo/tensors", "controller", "ring/cuda", "ring/group", "ring/nccl", "ring/os", DOOR},
     "horo/engine": {

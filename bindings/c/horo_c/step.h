@@ -2,6 +2,7 @@
 #ifndef HORO_C_STEP_H
 #define HORO_C_STEP_H
 
+#include "tensor.h"
 #include "types.h"
 
 #ifdef __cplusplus
@@ -32,7 +33,9 @@ enum {
 enum {
   HORO_STEP_ESTIMATED_WAIT = 1, /* its wait was outside of horo's calls: from the last submission to its end */
   HORO_STEP_TOO_MANY_WAITS = 2, /* waits beyond the most that are kept are in the bars around them */
-  HORO_STEP_JOBS_FORGOTTEN = 4  /* collectives beyond the most that are kept count as hand-over */
+  HORO_STEP_JOBS_FORGOTTEN = 4, /* collectives beyond the most that are kept count as hand-over */
+  HORO_STEP_DEVICE_TIME = 8,    /* its times are those of the stream of a device: when it has reached the marks */
+  HORO_STEP_NO_DEVICE_TIME = 16 /* these are not known: its times are those of the host */
 };
 
 /* One step of this rank. Times are nanoseconds, those of the clock CLOCK_MONOTONIC; the bars add up to time_ns. -1: not
@@ -91,6 +94,13 @@ typedef struct {
 HORO_API int32_t horo_end_step(horo_session* session, const horo_ended_step* end);
 /* Keeps marks of a step that goes on, where the caller has no room for more. Of the training thread. */
 HORO_API int32_t horo_add_marks(horo_session* session, const int64_t* marks, uint32_t count);
+/* The calling thread has just made its mark of this number (from 0, of those that horo_end_step or horo_add_marks is
+ * given next), or with HORO_END_OF_STEP it is about to call horo_end_step, and it uses this stream of a device. Where
+ * all marks of a step but collections are recorded, and its end, its times are those at which the stream has reached
+ * them; they are known one step later, or more. Of the training thread. Returns within microseconds, without a wait for
+ * the device. */
+#define HORO_END_OF_STEP UINT32_MAX
+HORO_API int32_t horo_record_mark(horo_session* session, uint32_t mark, const horo_stream* stream);
 /* As horo_step_end, for callers that end steps of the accounting by horo_end_step: one for several optimizers. */
 HORO_API int32_t horo_end_round(horo_session* session, uint32_t set);
 

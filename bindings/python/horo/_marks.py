@@ -15,6 +15,7 @@ from time import monotonic_ns
 
 from horo import _native
 from horo._native import quick
+from horo._submissions import streams
 
 INPUT, BACKWARD, OPTIMIZER = _native.MARK_INPUT, _native.MARK_BACKWARD, _native.MARK_OPTIMIZER
 CHECKPOINT, COLLECTION = _native.MARK_CHECKPOINT, _native.MARK_COLLECTION
@@ -37,6 +38,7 @@ class Marks:
         self._batches = {}  # (samples, elements) of the last one of each iterator, which no backward has used yet
         self._samples = self._work = NOT_KNOWN
         self.thread = None  # the training thread
+        self._place = None  # horo_stream: of the device whose stream reaches the marks; None: the host does
 
     def makes(self, *kinds):
         """From now on marks of these kinds are made: a step without them has none."""
@@ -51,10 +53,27 @@ class Marks:
     def begin(self, kind):
         if self.thread == get_ident():
             self._add(2 * kind + 1)
+            if self._place is not None:
+                self._record(self._count - 1)
 
     def end(self, kind):
         if self.thread == get_ident():
             self._add(2 * kind)
+            if self._place is not None:
+                self._record(self._count - 1)
+
+    def _record(self, mark):
+        """The current stream of the device reaches the mark later."""
+        if self._session is None or self._session.closed:
+            return
+        self._place.stream = streams.current(self._place.device)
+        quick.horo_record_mark(self._session.pointer, mark, self._place)
+
+    def _look_at_device(self, device):
+        if device is None:
+            self._place = None
+        elif self._place is None or self._place.device != device:
+            self._place = _native.DeviceStream(ctypes.sizeof(_native.DeviceStream), device, None)
 
     def _add(self, code):
         at = self._count
@@ -98,6 +117,9 @@ class Marks:
         if self.thread != get_ident():
             self.thread, self._count = get_ident(), 0
             self._batches, self._samples, self._work = {}, NOT_KNOWN, NOT_KNOWN
+        self._look_at_device(session.device)
+        if self._place is not None:
+            self._record(_native.END_OF_STEP)
         ended = self._ended
         ended.flags, ended.stream, ended.kinds, ended.mark_count = flags, stream, self._kinds, self._count
         ended.samples, ended.work = self._samples, self._work

@@ -17,7 +17,8 @@ BAR_SKEW, BAR_AGREEMENT, BAR_TRANSFER, BAR_COPIES, BAR_COMMIT, BAR_HAND_OVER, BA
 # horo_mark
 MARK_INPUT, MARK_BACKWARD, MARK_OPTIMIZER, MARK_CHECKPOINT, MARK_COLLECTION = range(5)
 # flags of horo_step
-STEP_ESTIMATED_WAIT, STEP_TOO_MANY_WAITS, STEP_JOBS_FORGOTTEN = 1, 2, 4
+STEP_ESTIMATED_WAIT, STEP_TOO_MANY_WAITS, STEP_JOBS_FORGOTTEN, STEP_DEVICE_TIME, STEP_NO_DEVICE_TIME = 1, 2, 4, 8, 16
+END_OF_STEP = 2**32 - 1  # in place of the number of a mark
 # flags of horo_ended_step
 STEP_IN_FORWARD, STEP_WAITS_ELSEWHERE = 1, 2
 # horo_status
@@ -317,6 +318,7 @@ QUICK = {
     "horo_end_round": (c_int32, [_SESSION, c_uint32]),
     "horo_end_step": (c_int32, [_SESSION, POINTER(EndedStep)]),
     "horo_add_marks": (c_int32, [_SESSION, c_void_p, c_uint32]),
+    "horo_record_mark": (c_int32, [_SESSION, c_uint32, POINTER(DeviceStream)]),
     "horo_last_step": (c_int32, [_SESSION, POINTER(Step)]),
     "horo_get_steps": (c_int32, [_SESSION, POINTER(Step), c_size_t]),
     "horo_begin_round": (c_int32, [_SESSION, c_uint32, c_uint64, c_uint64, c_uint64]),

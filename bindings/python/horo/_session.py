@@ -63,6 +63,11 @@ class Session(Keys, Registrations, Rounds, Growth):
         """horo_topology, as the script sees it."""
         return self.world.topology
 
+    @property
+    def device(self):
+        """The number of the device on which this rank's last tensor was; None: it has had tensors on the host alone."""
+        return self._on_devices.device
+
     def _check(self, status):
         if status < 0:
             self.fail(status)

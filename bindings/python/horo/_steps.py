@@ -12,6 +12,8 @@ NOTES = (
     (_native.STEP_ESTIMATED_WAIT, "estimated_wait"),
     (_native.STEP_TOO_MANY_WAITS, "too_many_waits"),
     (_native.STEP_JOBS_FORGOTTEN, "jobs_forgotten"),
+    (_native.STEP_DEVICE_TIME, "device_time"),
+    (_native.STEP_NO_DEVICE_TIME, "no_device_time"),
 )
 MOST_STEPS = 1024
 

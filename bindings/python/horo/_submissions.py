@@ -60,12 +60,15 @@ streams = Streams()
 class DeviceWorks(dict):
     """The works of tensors on devices that were not released: the number of the device, and the stream, by work."""
 
+    device = None  # the number of the one that was used last
+
     def add(self, works, addresses):
         """addresses: (data_in, data_out) of each work"""
         for work, (data_in, data_out) in zip(works, addresses):
             if is_on_device(data_in, data_out):
                 memory = data_out if data_in is None else data_in
                 self[work] = (memory.device, memory.stream)
+                self.device = memory.device
 
     def devices_of(self, works):
         return {place[0] for place in map(self.get, works) if place is not None}

@@ -90,6 +90,18 @@ TEST(StepBoard, AReaderHasTheSumsAndTheLastSteps) {
   EXPECT_EQ(view.sums.late[1].skew, 0);
 }
 
+TEST(StepBoard, AStepCountsWhenItEndsAndIsInTheSumsWhenItsTimesAreKnown) {
+  const auto memory = std::make_unique<Memory>();
+  StepBoard writer(memory->bytes);
+  writer.end_step();
+  writer.end_step();
+  writer.write(0, 1, step(1));
+  const StepBoard reader(memory->bytes);
+  EXPECT_EQ(reader.ended(), 2);
+  EXPECT_EQ(reader.read()->ended, 2);
+  EXPECT_EQ(reader.read()->sums.steps, 1);
+}
+
 TEST(StepBoard, ABarThatIsNotKnownInOneStepIsNotKnownInTheSum) {
   BoardSums sums;
   sums.add(step(1));

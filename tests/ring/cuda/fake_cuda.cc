@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <vector>
 
 #include "tests/ring/cuda/fake_streams.h"
@@ -79,6 +80,12 @@ int stream_create(CudaStream* stream) {
 int event_create(CudaEvent* event) {
   if (const int error = begin("event_create")) return error;
   *event = FakeCuda::get().make_event();
+  return 0;
+}
+
+int event_create_timed(CudaEvent* event) {
+  if (const int error = begin("event_create_timed")) return error;
+  *event = FakeCuda::get().make_event(true);
   return 0;
 }
 
@@ -158,6 +165,7 @@ constexpr CudaApi kApi{
       return begin("stream_is_capturing");
     },
     event_create,
+    event_create_timed,
     [](CudaEvent event) {
       const int error = begin("event_destroy");
       return error != 0 ? error : FakeCuda::get().destroy_event(event);
@@ -169,6 +177,10 @@ constexpr CudaApi kApi{
     [](CudaEvent event, bool* has_passed) {
       const int error = begin("event_query");
       return error != 0 ? error : FakeCuda::get().has_passed(event, has_passed);
+    },
+    [](CudaEvent from, CudaEvent to, float* ms, bool* are_complete) {
+      const int error = begin("event_elapsed");
+      return error != 0 ? error : FakeCuda::get().elapsed(from, to, ms, are_complete);
     },
     [](CudaEvent event) {
       const int error = begin("event_wait_blocking");
@@ -255,6 +267,12 @@ void fake_cuda_write(CudaStream stream, void* to, const void* from, std::size_t 
 void fake_cuda_read(CudaStream stream, void* to, const void* from, std::size_t bytes) {
   FakeCuda::get().finish(stream);
   copy_bytes(to, FakeCuda::get().alias_of(from), bytes);
+}
+void fake_cuda_spend(CudaStream stream, std::int64_t us) {
+  FakeCuda::get().run_long_on(stream, [us] {
+    std::promise<void> never;
+    never.get_future().wait_for(std::chrono::microseconds(us));
+  });
 }
 void fake_cuda_block(CudaStream stream) {
   FakeCuda::get().block(stream);

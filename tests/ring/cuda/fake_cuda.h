@@ -45,11 +45,14 @@ horo::CudaStream fake_cuda_stream(bool is_capturing);
 void fake_cuda_write(horo::CudaStream stream, void* to, const void* from, std::size_t bytes);
 // Waits until everything on the stream has ended, and then reads.
 void fake_cuda_read(horo::CudaStream stream, void* to, const void* from, std::size_t bytes);
+// A kernel on a stream that takes so long, beside those of other streams.
+void fake_cuda_spend(horo::CudaStream stream, std::int64_t us);
 // What is put on the stream from now on is never run.
 void fake_cuda_block(horo::CudaStream stream);
-// Objects that exist, calls of pin(), calls that were made without a current device, and kernels.
+// Objects that exist, calls of pin(), calls that were made without a current device, kernels, and
+// waits of the host for an event.
 struct FakeCudaCounts {
-  std::int64_t streams, events, pinned, pins, without_device, allocated, launches;
+  std::int64_t streams, events, pinned, pins, without_device, allocated, launches, host_waits;
 };
 void fake_cuda_counts(FakeCudaCounts* counts);
 // The order of streams from now on.

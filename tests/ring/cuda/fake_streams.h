@@ -38,6 +38,8 @@ int number_from(const char* variable, int otherwise) {
 
 struct Event {
   std::uint64_t recorded = 0, passed = 0;  // numbers of records
+  bool is_timed = false;
+  std::chrono::steady_clock::time_point passed_at = {};
 };
 
 // Work, a record of an event, or a wait for one.
@@ -96,9 +98,9 @@ class FakeCuda {
     return find(handle)->is_capturing;
   }
 
-  CudaEvent make_event() {
+  CudaEvent make_event(bool is_timed = false) {
     const std::lock_guard lock(mutex_);
-    const auto event = std::make_shared<Event>();
+    const auto event = std::make_shared<Event>(Event{.is_timed = is_timed});
     events_[event.get()] = event;
     return event.get();
   }
@@ -130,8 +132,20 @@ class FakeCuda {
     return 0;
   }
 
+  int elapsed(CudaEvent from, CudaEvent to, float* ms, bool* are_complete) {
+    const std::lock_guard lock(mutex_);
+    const auto one = events_.find(from), other = events_.find(to);
+    if (one == events_.end() || other == events_.end()) return kInvalidValue;
+    const Event &begin = *one->second, &end = *other->second;
+    if (!begin.is_timed || !end.is_timed || begin.recorded == 0 || end.recorded == 0) return kInvalidValue;
+    *are_complete = begin.passed >= begin.recorded && end.passed >= end.recorded;
+    if (*are_complete) *ms = std::chrono::duration<float, std::milli>(end.passed_at - begin.passed_at).count();
+    return 0;
+  }
+
   int wait_on_host(CudaEvent handle) {
     std::unique_lock lock(mutex_);
+    ++host_waits_;
     const auto found = events_.find(handle);
     if (found == events_.end()) return kInvalidValue;
     if (is_without("event_wait")) return 0;
@@ -233,7 +247,8 @@ class FakeCuda {
             pins,
             without_device,
             allocated,
-            launches};
+            launches,
+            host_waits_};
   }
 
   std::atomic<std::int64_t> pinned = 0, pins = 0, without_device = 0, allocated = 0,
@@ -287,7 +302,10 @@ class FakeCuda {
         lock.lock();
         stream->is_running = false;
       }
-      if (operation.record) operation.record->passed = std::max(operation.record->passed, operation.number);
+      if (operation.record) {
+        operation.record->passed = std::max(operation.record->passed, operation.number);
+        operation.record->passed_at = std::chrono::steady_clock::now();
+      }
       changed_.notify_all();
     }
   }
@@ -303,6 +321,7 @@ class FakeCuda {
   }
 
   const int devices_;
+  std::int64_t host_waits_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::mt19937_64 random_;

@@ -37,6 +37,7 @@ class Figures : public testing::Test {
         record.bars[index_of(Bar::kSkew)] = milliseconds(is_late ? 0 : 5);
         record.bars[index_of(Bar::kTransfer)] = milliseconds(1);
         if (!is_late) record.late_ranks[0] = 1, record.late_skews[0] = milliseconds(5);
+        boards_[static_cast<std::size_t>(rank)].end_step();
         boards_[static_cast<std::size_t>(rank)].write(rank, kRanks, record);
       }
     }

@@ -179,7 +179,7 @@ std::optional<std::int64_t> StepFiguresOfRanks::step_after(Duration lead) const 
     if (rank.local_rank < 0) continue;
     const auto view = view_of(rank);
     if (!view || view->sums.steps <= 0) return std::nullopt;
-    last = std::max(last, view->sums.steps);
+    last = std::max(last, view->ended);
     most = std::max(most, lead.count() * view->sums.steps / std::max<std::int64_t>(view->sums.wall, 1));
   }
   return last > 0 ? std::optional(last + 2 + most) : std::nullopt;

@@ -1,0 +1,74 @@
+"""Where the time of steps goes on a device: kernels of known length land in the bar that has launched them, those of a
+late rank in the waits of the other one, and the bars add up (docs/scaling.md). On the fake of CUDA."""
+
+import ctypes
+import os
+import statistics
+
+import torch
+
+import horo.torch as horo
+
+STEPS = 12
+PLANTED_MS = {"forward": 8, "backward": 6, "optimizer": 4}
+LATE_MS = 20  # of rank 1, in forward
+NOISE_MS = 8  # streams are late by less than a millisecond for each of their operations
+
+fake = ctypes.CDLL(os.environ["HORO_CUDA_LIBRARY"])
+spend = fake.fake_cuda_spend
+spend.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+
+
+def launch(place):
+    late_ms = LATE_MS if place == "forward" and horo.rank() == 1 else 0
+    spend(None, 1000 * (PLANTED_MS[place] + late_ms))
+
+
+class Slow(torch.autograd.Function):
+    """The identity, whose backward launches a kernel."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        launch("backward")
+        return gradient
+
+
+class SGD(torch.optim.SGD):
+    def step(self, closure=None):
+        launch("optimizer")
+        return super().step(closure)
+
+
+def trained():
+    """The records of some steps."""
+    model = torch.nn.Linear(16, 4)
+    optimizer = horo.DistributedOptimizer(SGD(model.parameters(), lr=0.1), model.named_parameters())
+    horo.broadcast_parameters(model.state_dict(), root_rank=0)
+    for x in torch.utils.data.DataLoader(torch.randn(8 * (STEPS + 4), 16), batch_size=8):
+        optimizer.zero_grad()
+        launch("forward")
+        model(Slow.apply(x.requires_grad_())).square().mean().backward()
+        optimizer.step()
+    return horo.last_steps()
+
+
+horo.init()
+records = trained()
+assert len(records) >= STEPS, len(records)
+for one, after in zip(records, records[1:]):
+    assert one["begin"] + one["time"] == after["begin"], (one, after)
+for one in records:
+    assert sum(ns or 0 for ns in one["bars"].values()) == one["time"], one
+last = records[-STEPS:]
+assert all("device_time" in one["notes"] for one in last), last
+bars = {bar: statistics.median(one["bars"][bar] / 1e6 for one in last) for bar in last[0]["bars"]}
+for place, planted_ms in PLANTED_MS.items():
+    expected = planted_ms + (LATE_MS if place == "forward" and horo.rank() == 1 else 0)
+    assert expected - 0.5 <= bars[place] <= expected + NOISE_MS, (place, bars)
+waits = sum(bars[bar] for bar in ("skew", "agreement", "transfer", "copies", "hand_over"))
+assert (waits >= LATE_MS - NOISE_MS) == (horo.rank() == 0), bars
+horo.shutdown()
