@@ -163,8 +163,9 @@ def first_tensor(batch):
 
 
 def note_batch(iterator, batch):
-    """The training thread has got this batch from an iterator of a loader."""
-    if marks.thread != get_ident():
+    """The training thread has got this batch from an iterator of a loader. One that it gets without gradients, as a
+    validation that may end early does, is for no backward."""
+    if marks.thread != get_ident() or ((torch := module("torch")) is not None and not torch.is_grad_enabled()):
         return
     tensor = first_tensor(batch)
     if tensor is None:

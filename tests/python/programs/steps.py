@@ -197,6 +197,10 @@ def check_batches_of_two_loaders_count_and_those_of_a_validation_do_not():
     for _, (x, y) in zip(range(3), zip(labelled, unlabelled)):
         for batch in validation:
             model(batch)
+        with torch.no_grad():
+            for batch in validation:
+                model(batch)
+                break
         optimizer.zero_grad()
         (model(x).square().mean() + model(y).square().mean()).backward()
         optimizer.step()
