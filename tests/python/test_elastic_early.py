@@ -41,7 +41,7 @@ def test_all_collectives_are_refused_by_name(alone):
         (lambda: alone.remove_set(1), r"remove_process_set\(\) before"),
         (lambda: alone.submit_spec(barrier, None, None, None), "'barrier of a group'"),  # as torch.distributed does
         (lambda: alone.submit_key(alone.key(barrier), None, None, None), "a collective before"),
-        (lambda: backward_of(optimizer), r"backward\(\) of a DistributedOptimizer before"),
+        (lambda: backward_of(optimizer), r"(backward\(\) of a DistributedOptimizer|'rounds of optimizers') before"),
     ]:
         with pytest.raises(RuntimeError, match=rf"rank 0 has joined in the middle of a pass, .*{named}"):
             call()
