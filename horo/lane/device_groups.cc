@@ -10,6 +10,7 @@
 
 #include "horo/base/log.h"
 #include "horo/base/say.h"
+#include "ring/cuda/device_memory.h"
 #include "ring/nccl/nccl_group.h"
 #include "ring/nccl/nccl_library.h"
 
@@ -100,6 +101,16 @@ SharedId share_id(Group& group, const Collective& like, const NcclApi& api) {
   return shared;
 }
 
+// Why the device has no memory for the first collective, in which the other members would wait for this one.
+std::string lack_of_memory(const CudaDevice& device) {
+  try {
+    DeviceBlocks(device, "the first collective of NCCL (HORO_GPU_BACKEND=host needs none)").add(1);
+    return "";
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+
 Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device, const Counters& counters) {
   Offer offer;
   offer.errors = counters.nccl_errors();
@@ -111,6 +122,10 @@ Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device, const Counters
   offer.may_share = may_share_a_gpu() ? 1 : 0;
   if (nccl.api) offer.nccl_version = nccl.version;
   nccl.why.copy(offer.why_not.data(), offer.why_not.size() - 1);
+  if (const std::string lack = lack_of_memory(device); offer.nccl_version != 0 && !lack.empty()) {
+    offer.nccl_version = 0;
+    offer.why_not = reason_of(lack);
+  }
   return offer;
 }
 

@@ -26,8 +26,21 @@ class FakeFails {
   FakeFails& operator=(const FakeFails&) = delete;
 };
 
-TEST(DeviceRefusals, NoMemoryForABucketIsToldWithRankDeviceAndSetting) {
+// Ranks connect with their first collective, so all learn it before the others wait in that.
+TEST(DeviceRefusals, NoMemoryToConnectIsToldWithRankDeviceAndSetting) {
   const FakeFails fails("allocate_blocking@1");
+  const auto thrown = run_nccl(3, [](Session& session) {
+    const CudaStream stream = make_stream();
+    DeviceMemory memory(stream, 4'000);
+    outcome_of(session, submit_sum(session, "weights", memory, stream));
+  });
+  EXPECT_THAT(thrown,
+              Each(AllOf(HasSubstr("HORO_GPU_BACKEND=nccl: rank 1: cuda:1: allocating"),
+                         HasSubstr("for the first collective of NCCL"), HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"))));
+}
+
+TEST(DeviceRefusals, NoMemoryForABucketIsToldWithRankDeviceAndSetting) {
+  const FakeFails fails("allocate_blocking@1:3");  // after those that connect
   const auto thrown = run_nccl(3, [](Session& session) {
     const CudaStream stream = make_stream();
     std::vector<std::unique_ptr<DeviceMemory>> memories;
@@ -49,15 +62,19 @@ TEST(DeviceRefusals, NoMemoryForABucketIsToldWithRankDeviceAndSetting) {
 }
 
 TEST(DeviceRefusals, NoMemoryForTheShardsOfASumIsToldWithRankDeviceAndSetting) {
-  const FakeFails fails("allocate_blocking@1");
+  const FakeFails fails("allocate_blocking@2:3");
   const auto thrown = run_nccl(3, [](Session& session) {
     const CudaStream stream = make_stream();
-    DeviceMemory memory(stream, 4'000);
-    outcome_of(session, submit_sum(session, "weights", memory, stream));
+    DeviceMemory memory(stream, 1 << 20);
+    TensorSpec spec = float_spec("weights", 1 << 18);  // more than connecting needs
+    spec.device = DeviceType::kCuda;
+    Submission submission{0, memory.data(), memory.data()};
+    submission.ready = session.record(session.topology().rank, stream);
+    outcome_of(session, session.submit(spec, submission));
   });
-  const auto words = AllOf(HasSubstr("cuda:1: allocating"), HasSubstr("for the shards of sums (HORO_GPU_BACKEND=host"),
+  const auto words = AllOf(HasSubstr("cuda:2: allocating"), HasSubstr("for the shards of sums (HORO_GPU_BACKEND=host"),
                            HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"));
-  EXPECT_THAT(thrown, ElementsAre(AllOf(HasSubstr("rank 1"), words), words, AllOf(HasSubstr("rank 1"), words)));
+  EXPECT_THAT(thrown, ElementsAre(AllOf(HasSubstr("rank 2"), words), AllOf(HasSubstr("rank 2"), words), words));
 }
 
 // The driver then copies by way of memory of its own.

@@ -136,7 +136,7 @@ TEST(Devices, AnotherDeviceOnAnotherRankIsAMismatchByName) {
           }
           EXPECT_THAT(
               thrown_by([&] { outcome_of(session, session.submit(spec, submission)); }),
-              AllOf(HasSubstr("'weights'"), HasSubstr("device cpu on rank 0"), HasSubstr("device cuda on rank 1")));
+              AllOf(HasSubstr("'weights"), HasSubstr("device cpu on rank 0"), HasSubstr("device cuda on rank 1")));
         }
         meet(session);
       },

@@ -4,8 +4,9 @@
 //
 // HORO_FAKE_CUDA_DEVICES (default 8) and HORO_FAKE_CUDA_SEED (default 1) are read at the start, HORO_FAKE_CUDA_FAIL at
 // each call: "copy_to_host" lets all calls of that function fail, "copy_to_host:3" the third one, "copy_to_host@1"
-// those of device 1. Processes have devices of their own, unless HORO_FAKE_CUDA_SHARED is set when a device is
-// identified. With HORO_FAKE_CUDA_FAIL=load_kernels there are no kernels.
+// those of device 1, "copy_to_host@1:3" the third one there since it was set. Processes have devices of their own,
+// unless HORO_FAKE_CUDA_SHARED is set when a device is identified. With HORO_FAKE_CUDA_FAIL=load_kernels there are no
+// kernels.
 //
 // HORO_FAKE_CUDA_WITHOUT lets one part do nothing: "stream_wait" of horo's own streams, "callers' stream_wait",
 // "event_query" and "event_wait" (events pass at once), "copy_rows", "comm_error" (a call of NCCL is never in

@@ -225,10 +225,17 @@ class FakeCuda {
   int error_in(const std::string& function, int device) {
     const char* fail = std::getenv("HORO_FAKE_CUDA_FAIL");
     const std::lock_guard lock(mutex_);
+    const std::string here = function + "@" + std::to_string(device);
     const int call = ++calls_[function];
-    if (fail == nullptr) return 0;
-    if (fail != function && fail != function + ":" + std::to_string(call) &&
-        fail != function + "@" + std::to_string(device)) {
+    if (fail == nullptr) {
+      failing_.clear();
+      return 0;
+    }
+    if (failing_ != fail) calls_here_ = 0;
+    failing_ = fail;
+    if (failing_.starts_with(here + ":")) ++calls_here_;
+    if (failing_ != function && failing_ != function + ":" + std::to_string(call) && failing_ != here &&
+        failing_ != here + ":" + std::to_string(calls_here_)) {
       return 0;
     }
     return function == "allocate_blocking" || function == "pin" ? kOutOfMemory : kIllegalAddress;
@@ -329,6 +336,8 @@ class FakeCuda {
   std::map<void*, std::shared_ptr<Event>> events_;
   std::map<std::byte*, Region> regions_;
   std::map<std::string, int> calls_;
+  std::string failing_;  // HORO_FAKE_CUDA_FAIL
+  int calls_here_ = 0;   // of its function on its device, since it was set
   std::thread thread_;
 };
 
