@@ -137,7 +137,7 @@ TEST(NcclMovesOf, ResultsWithoutMemoryOfTheCallerStayOnTheDevice) {
     for (const CollectiveKind kind : {kAllGather, kGather, kScatter, kAllToAll}) {
       std::int64_t allocated = 0;
       for (int round = 0; round < 12; ++round) {
-        Call call = call_of_parts(kind, session, {round % 3 * 400, 7, 0});
+        Call call = call_of_parts(kind, session, {std::int64_t{400} * (round % 3), 7, 0});
         call.spec.name += std::to_string(round);
         EXPECT_EQ(without_out(session, call), on_host(session, call)) << describe(call.spec);
         meet(session);
@@ -178,7 +178,8 @@ TEST(NcclMovesOf, MessagesOfAllPairsArrive) {
         const int peer = (rank + (bytes == 28 ? 3 - i : i)) % 3;
         sent.push_back(std::make_unique<DeviceMemory>(stream, bytes));
         received.push_back(std::make_unique<DeviceMemory>(stream, bytes));
-        sent.back()->write(bytes_of_floats(bytes / 4, static_cast<std::uint64_t>(10 * rank + peer)));
+        sent.back()->write(bytes_of_floats(
+            bytes / 4, std::uint64_t{10} * static_cast<std::uint64_t>(rank) + static_cast<std::uint64_t>(peer)));
         works.push_back(submit_message(session, rank, peer, *sent.back(), stream));
         if (i == 1) works.push_back(submit_sum(session, "sum", sum, stream));
         works.push_back(submit_message(session, peer, rank, *received.back(), stream));

@@ -28,10 +28,10 @@ namespace {
 
 using horo::CudaApi, horo::CudaEvent, horo::CudaStream;
 
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kInvalidDevice = 101;
-constexpr int kInvalidContext = 201, kIllegalAddress = 700;
+inline constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNotInitialized = 3, kInvalidDevice = 101;
+inline constexpr int kInvalidContext = 201, kIllegalAddress = 700;
 
-int number_from(const char* variable, int otherwise) {
+inline int number_from(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);
   return text == nullptr ? otherwise : std::atoi(text);
 }
@@ -51,7 +51,7 @@ struct Operation {
   bool is_long = false;      // the work has a thread of its own
 };
 
-bool is_without(const char* part) {
+inline bool is_without(const char* part) {
   const char* text = std::getenv("HORO_FAKE_CUDA_WITHOUT");
   return text != nullptr && std::string(text) == part;
 }
