@@ -65,10 +65,12 @@ for one in records:
     assert sum(ns or 0 for ns in one["bars"].values()) == one["time"], one
 last = records[-STEPS:]
 assert all("device_time" in one["notes"] for one in last), last
-bars = {bar: statistics.median(one["bars"][bar] / 1e6 for one in last) for bar in last[0]["bars"]}
-for place, planted_ms in PLANTED_MS.items():
+times = {bar: sorted(one["bars"][bar] / 1e6 for one in last) for bar in last[0]["bars"]}
+for place, planted_ms in PLANTED_MS.items():  # on a busy machine some steps take longer
     expected = planted_ms + (LATE_MS if place == "forward" and horo.rank() == 1 else 0)
-    assert expected - 0.5 <= bars[place] <= expected + NOISE_MS, (place, bars)
-waits = sum(bars[bar] for bar in ("skew", "agreement", "transfer", "copies", "hand_over"))
-assert (waits >= LATE_MS - NOISE_MS) == (horo.rank() == 0), bars
+    assert expected - 0.5 <= times[place][0] <= expected + NOISE_MS, (place, times)
+waits = statistics.median(
+    sum(one["bars"][bar] for bar in ("skew", "agreement", "transfer", "copies", "hand_over")) / 1e6 for one in last
+)
+assert (waits >= LATE_MS - NOISE_MS) == (horo.rank() == 0), (waits, times)
 horo.shutdown()
