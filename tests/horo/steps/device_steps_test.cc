@@ -254,7 +254,7 @@ TEST_F(StepsOfADevice, EventsAreBoundedAndMemoryStaysTheSame) {
   for (int i = 0; i < 2'000; ++i) launch(1, 1, 1, 1);
   const std::size_t events = device_.events.size(), before = ::mallinfo2().uordblks;
   for (int i = 0; i < effort(100'000); ++i) launch(1, 1, 1, 1);
-  EXPECT_EQ(device_.events.size(), events);
+  EXPECT_LE(device_.events.size(), events + 1);  // the next anchor: there is one after a second
   EXPECT_LE(events, 40U);
   if (!kSanitized) {
     EXPECT_LE(::mallinfo2().uordblks, before + 4'096);

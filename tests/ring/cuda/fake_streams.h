@@ -73,6 +73,7 @@ class FakeCuda {
  public:
   static FakeCuda& get() {
     static FakeCuda* const fake = new FakeCuda;  // its thread runs until the process ends
+    static const AtExit at_exit;
     return *fake;
   }
 
@@ -262,6 +263,17 @@ class FakeCuda {
                             launches = 0;  // these order nothing
 
  private:
+  // Joins the threads whose long work has ended. Work that never ends is left.
+  struct AtExit {
+    ~AtExit() {
+      FakeCuda& fake = get();
+      const std::lock_guard lock(fake.mutex_);
+      for (const auto& [handle, stream] : fake.streams_) {
+        if (!stream->is_running && stream->apart.joinable()) stream->apart.join();
+      }
+    }
+  };
+
   FakeCuda()
       : devices_(number_from("HORO_FAKE_CUDA_DEVICES", 8)),
         random_(static_cast<std::uint64_t>(number_from("HORO_FAKE_CUDA_SEED", 1))),
