@@ -67,6 +67,7 @@ CheckpointTensor tensor_from(const horo_checkpoint_tensor& given) {
     tensor.ranges.push_back({given.intervals[2 * i], given.intervals[2 * i + 1]});
   tensor.alias_of = given.alias_of;
   tensor.data = static_cast<std::byte*>(given.data);
+  tensor.is_new = given.is_new != 0;
   return tensor;
 }
 

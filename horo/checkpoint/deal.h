@@ -24,6 +24,7 @@ struct CheckpointTensor {
   std::vector<RowRange> ranges;  // kSharded: of this rank, ascending
   int alias_of = -1;             // place of the tensor with the same memory, before this one
   std::byte* data = nullptr;     // the rows of the ranges packed, or all rows
+  bool is_new = false;           // the caller reads `data` after a load that has not thrown, and not before
 };
 
 struct DealtPiece {

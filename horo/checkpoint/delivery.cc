@@ -16,7 +16,7 @@ struct Stretch {
 }  // namespace
 
 Delivery::Delivery(const Checkpoint& checkpoint, const std::vector<CheckpointTensor>& tensors)
-    : by_part_(checkpoint.index().parts.size()) {
+    : tensors_(tensors), by_part_(checkpoint.index().parts.size()) {
   for (const CheckpointTensor& tensor : tensors) {
     if (tensor.alias_of >= 0) continue;
     const std::uint64_t row_bytes = row_bytes_of(tensor.dtype, tensor.shape);
@@ -29,18 +29,19 @@ Delivery::Delivery(const Checkpoint& checkpoint, const std::vector<CheckpointTen
   for (auto& pieces : by_part_) std::ranges::sort(pieces, {}, &WantedPiece::offset);
 }
 
-std::vector<BlockPlace> Delivery::blocks() const {
-  std::vector<BlockPlace> places;
+std::vector<Delivery::Block> Delivery::blocks(std::string_view are_new) const {
+  std::vector<Block> blocks;
   for (std::size_t part = 0; part < by_part_.size(); ++part) {
     for (const WantedPiece& piece : by_part_[part]) {
       for (std::uint64_t block = piece.offset / kBlockBytes; block * kBlockBytes < piece.offset + piece.bytes;
            ++block) {
         const BlockPlace place{static_cast<std::uint32_t>(part), static_cast<std::uint32_t>(block)};
-        if (places.empty() || places.back() != place) places.push_back(place);
+        if (blocks.empty() || blocks.back().place != place) blocks.push_back({place});
+        blocks.back().is_new &= are_new[static_cast<std::size_t>(piece.tensor - tensors_.data())] != 0;
       }
     }
   }
-  return places;
+  return blocks;
 }
 
 // The first piece with bytes from `offset` on; the end of the pieces: there is none.

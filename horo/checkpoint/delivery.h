@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "horo/checkpoint/deal.h"
@@ -17,8 +18,13 @@ class Delivery {
   // The checkpoint has all of the tensors, in the same form. `tensors` stays where it is.
   Delivery(const Checkpoint& checkpoint, const std::vector<CheckpointTensor>& tensors);
 
-  // The blocks that have bytes of the tensors, in the order of the files.
-  std::vector<BlockPlace> blocks() const;
+  struct Block {
+    BlockPlace place;
+    bool is_new = true;  // it has bytes of tensors alone whose memory is new
+  };
+  // The blocks that have bytes of the tensors, in the order of the files. are_new: not 0 for the tensors whose memory
+  // is new.
+  std::vector<Block> blocks(std::string_view are_new) const;
   // Copies what is wanted of `bytes`, which begin at byte `at` of the block.
   void deliver(BlockPlace place, std::uint64_t at, std::span<const std::byte> bytes) const;
   // Reads the block from the files and delivers it. Long pieces go straight to their tensors, and have been written
@@ -39,6 +45,7 @@ class Delivery {
   std::byte* place_of(BlockPlace place, std::uint64_t at, std::uint64_t bytes) const;
   static void put(const WantedPiece& piece, std::uint64_t at, std::span<const std::byte> bytes);
 
+  const std::vector<CheckpointTensor>& tensors_;
   std::vector<std::vector<WantedPiece>> by_part_;
   std::unique_ptr<std::byte[]> buffer_;  // of a block, for bytes that lie in no one place
 };

@@ -17,6 +17,7 @@ namespace horo::checkpoint {
 namespace {
 
 constexpr std::uint32_t kMaxErrorText = 1 << 20;
+constexpr std::uint32_t kMostTensors = 1 << 28;
 constexpr std::size_t kMostGivers = 8;    // of a round
 constexpr std::size_t kTrailerBytes = 8;  // behind the block of a rank: whether it could read it
 
@@ -46,13 +47,20 @@ void raise_first(Session* session, const char* what, const std::string& mine, st
 }
 
 // What a rank says before a load.
-std::vector<ByteRow> gather_wants(Session* session, std::uint64_t hash, const std::string& fault,
-                                  const std::vector<std::byte>& table) {
+struct Wants {
+  std::uint64_t hash = 0;  // of the index
+  std::string fault;
+  std::string are_new;  // a byte for each tensor: 1 if its memory is new
+  std::vector<std::byte> table;
+};
+
+std::vector<ByteRow> gather_wants(Session* session, const Wants& wants) {
   ByteWriter out;
   out.u32(member_of(session));
-  out.u64(hash);
-  out.text(fault);
-  out.raw(table);
+  out.u64(wants.hash);
+  out.text(wants.fault);
+  out.text(wants.are_new);
+  out.raw(wants.table);
   return gather_rows(session, "load", out.take());
 }
 
@@ -73,14 +81,13 @@ class Loading {
 
   void run(bool verifies_first) {
     agree();
+    if (!verifies_first) are_new_.assign(tensors_.size(), '\1');
     Delivery delivery(checkpoint_, tensors_);
-    blocks_ = delivery.blocks();
-    deal();
-    if (verifies_first) verify_own();
+    const std::vector<Delivery::Block> blocks = delivery.blocks(are_new_);
     if (session_ == nullptr || session_->topology().local_size == session_->topology().size) {
-      deliver_alone(delivery);
+      deliver_alone(delivery, blocks);
     } else {
-      deliver_in_rounds(delivery);
+      deliver_over_hosts(delivery, blocks);
     }
   }
 
@@ -97,7 +104,8 @@ class Loading {
 
   void agree() {
     const std::uint64_t own_hash = hash_bytes(std::as_bytes(std::span(checkpoint_.index_text())));
-    const std::vector<ByteRow> rows = gather_wants(session_, own_hash, own_fault(), table_of(tensors_));
+    for (const CheckpointTensor& tensor : tensors_) are_new_.push_back(tensor.is_new ? '\1' : '\0');
+    const std::vector<ByteRow> rows = gather_wants(session_, {own_hash, own_fault(), are_new_, table_of(tensors_)});
     ranks_ = rows.size();
     raise_first_refusal(rows);
     std::uint64_t first_hash = 0;
@@ -107,6 +115,7 @@ class Loading {
       if (in.u32() == member_of(session_)) rank_ = rank;
       const std::uint64_t hash = in.u64();
       in.text(kMaxErrorText);
+      const std::string are_new = in.text(kMostTensors);
       const auto rest = in.raw(in.left());
       const std::vector<std::byte> table(rest.begin(), rest.end());
       if (rank == 0) {
@@ -119,56 +128,92 @@ class Loading {
         throw std::invalid_argument(
             say("rank 0 and rank ", rank, " load different tensors: ", difference_between(first_table, table)));
       }
+      for (std::size_t i = 0; i < are_new_.size(); ++i) are_new_[i] &= are_new.at(i);
     }
   }
 
-  // Deals the blocks: block i is that of rank i % ranks_. Those of a rank lie one after the other in the files.
-  void deal() {
-    std::vector<BlockPlace> dealt(blocks_.size());
-    std::size_t next = 0;
-    for (std::size_t rank = 0; rank < ranks_; ++rank)
-      for (std::size_t i = rank; i < dealt.size(); i += ranks_) dealt[i] = blocks_[next++];
-    blocks_ = std::move(dealt);
-  }
-
-  void verify_own() {
+  // All ranks do their part; the first error of one of them is thrown on all.
+  template <class Part>
+  void together(const char* what, Part part) {
     std::string failure;
     try {
-      for (std::size_t i = rank_; i < blocks_.size(); i += ranks_) checkpoint_.verify(blocks_[i]);
+      part();
     } catch (const std::exception& error) {
       failure = error.what();
     }
-    raise_first(session_, "verify", failure, ranks_);
+    raise_first(session_, what, failure, ranks_);
   }
 
-  // All ranks read all blocks. On one host the disk reads them once, for the page cache that the ranks share.
-  void deliver_alone(Delivery& delivery) {
-    std::string failure;
-    try {
-      for (const BlockPlace place : staggered(delivery.blocks())) delivery.take(checkpoint_, place);
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-    raise_first(session_, "read", failure, ranks_);
+  // All ranks read all blocks. On one host the disk reads them once, for the page cache that the ranks share. Memory in
+  // use is written when all blocks are verified: those that are not taken before, each by one rank.
+  void deliver_alone(Delivery& delivery, const std::vector<Delivery::Block>& blocks) {
+    const std::vector<Turn> turns = staggered(blocks);
+    together("verify", [&] {
+      for (const auto& [block, is_own] : turns) {
+        if (block.is_new) {
+          delivery.take(checkpoint_, block.place);
+        } else if (is_own) {
+          checkpoint_.verify(block.place);
+        }
+      }
+    });
+    if (std::ranges::all_of(blocks, &Delivery::Block::is_new)) return;
+    together("read", [&] {
+      for (const auto& [block, is_own] : turns) {
+        if (!block.is_new) delivery.take(checkpoint_, block.place);
+      }
+    });
   }
+
+  struct Turn {
+    Delivery::Block block;
+    bool is_own = false;  // of the share of this rank
+  };
 
   // Each rank is the first reader of a share of the blocks, one after the other in the files. Between two of them it
   // copies one block of each other share, which its first reader has read some blocks ago, while the disk goes on. Two
   // readers of the same place would wait for each other.
-  std::vector<BlockPlace> staggered(const std::vector<BlockPlace>& places) const {
+  std::vector<Turn> staggered(const std::vector<Delivery::Block>& blocks) const {
     constexpr std::size_t kBlocksBehind = 4;
-    std::vector<BlockPlace> order;
-    order.reserve(places.size());
-    const std::size_t most = (places.size() + ranks_ - 1) / ranks_;  // of a share
+    std::vector<Turn> order;
+    order.reserve(blocks.size());
+    const std::size_t most = (blocks.size() + ranks_ - 1) / ranks_;  // of a share
     const auto take = [&](std::size_t share, std::size_t i) {
-      const std::size_t at = share * places.size() / ranks_ + i;
-      if (at < (share + 1) * places.size() / ranks_) order.push_back(places[at]);
+      const std::size_t at = share * blocks.size() / ranks_ + i;
+      if (at < (share + 1) * blocks.size() / ranks_) order.push_back({blocks[at], share == rank_});
     };
     for (std::size_t i = 0; i < most + kBlocksBehind; ++i) {
       take(rank_, i);
       for (std::size_t k = 1; k < ranks_ && i >= kBlocksBehind; ++k) take((rank_ + k) % ranks_, i - kBlocksBehind);
     }
     return order;
+  }
+
+  // Blocks of new memory go first: memory in use is written when all blocks are verified.
+  void deliver_over_hosts(const Delivery& delivery, const std::vector<Delivery::Block>& blocks) {
+    const std::vector<BlockPlace> in_use = dealt(blocks, false);
+    if (!in_use.empty()) {
+      together("verify", [&] {
+        for (std::size_t i = rank_; i < in_use.size(); i += ranks_) checkpoint_.verify(in_use[i]);
+      });
+    }
+    for (const auto& places : {dealt(blocks, true), in_use}) {
+      blocks_ = places;
+      if (!blocks_.empty()) deliver_in_rounds(delivery);
+    }
+  }
+
+  // Deals the blocks: block i is that of rank i % ranks_. Those of a rank lie one after the other in the files.
+  std::vector<BlockPlace> dealt(const std::vector<Delivery::Block>& blocks, bool are_new) const {
+    std::vector<BlockPlace> places;
+    for (const Delivery::Block& block : blocks) {
+      if (block.is_new == are_new) places.push_back(block.place);
+    }
+    std::vector<BlockPlace> dealt(places.size());
+    std::size_t next = 0;
+    for (std::size_t rank = 0; rank < ranks_; ++rank)
+      for (std::size_t i = rank; i < dealt.size(); i += ranks_) dealt[i] = places[next++];
+    return dealt;
   }
 
   // In a round the next few blocks go from the ranks that have read them to all. While they travel, each rank reads its
@@ -252,7 +297,8 @@ class Loading {
   Checkpoint& checkpoint_;
   Session* const session_;
   const std::vector<CheckpointTensor>& tensors_;
-  std::vector<BlockPlace> blocks_;
+  std::string are_new_;             // on all ranks: a byte for each tensor
+  std::vector<BlockPlace> blocks_;  // of the rounds
   std::size_t rank_ = 0;
   std::size_t ranks_ = 1;
 };
@@ -264,7 +310,7 @@ void load(Checkpoint& checkpoint, Session* session, const std::vector<Checkpoint
 }
 
 void refuse_load(Session* session, const std::string& why) {
-  raise_first_refusal(gather_wants(session, 0, why, {}));
+  raise_first_refusal(gather_wants(session, {0, why, "", {}}));
   throw std::invalid_argument(why);
 }
 

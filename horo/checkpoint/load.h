@@ -16,10 +16,11 @@ namespace horo::checkpoint {
 // and ask for the same tensors; their ranges may differ. session: null: this process alone. Ranks of one host all read
 // all files, by its page cache; of several hosts each rank reads a part of the blocks and gives it to the others. So a
 // disk or a file server gives each byte once. All bytes are verified, in blocks of 4 MiB. verifies_first: all blocks,
-// each by one rank, before the first byte is written, which takes about 1.3 times as long; else, after an error of the
-// files, some tensors have bytes of the checkpoint, damaged ones among them. An alias gets no bytes of its own. Blocks.
-// Throws, the same on all ranks: std::invalid_argument (the checkpoint has no such tensor; nothing was written),
-// std::runtime_error (a file is damaged or cannot be read); PeerLost; ShutDown.
+// each by one rank, before the first byte is written to a tensor whose memory is not new on all ranks, which takes up
+// to 1.3 times as long; else, after an error of the files, some tensors have bytes of the checkpoint, damaged ones
+// among them. An alias gets no bytes of its own. Blocks. Throws, the same on all ranks: std::invalid_argument (the
+// checkpoint has no such tensor; nothing was written), std::runtime_error (a file is damaged or cannot be read);
+// PeerLost; ShutDown.
 void load(Checkpoint& checkpoint, Session* session, const std::vector<CheckpointTensor>& tensors,
           bool verifies_first = true);
 

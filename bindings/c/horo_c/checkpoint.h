@@ -29,7 +29,8 @@ typedef struct {
   const int64_t* intervals; /* sharded: pairs (start, stop) of rows that this rank has, ascending; else null */
   uint32_t interval_count;  /* pairs */
   int32_t alias_of;         /* place in the array of the tensor with the same memory, before this one; -1: none */
-  void* data; /* horo_checkpoint_load() writes to it: the rows of the intervals packed, or all rows; else null */
+  void* data;     /* horo_checkpoint_load() writes to it: the rows of the intervals packed, or all rows; else null */
+  int32_t is_new; /* 1: the caller reads data after a horo_checkpoint_load() that has not failed, and not before */
 } horo_checkpoint_tensor;
 
 /* Writes checkpoints of this rank's job, one after the other, by a thread of its own. Calls on one saver are made by
@@ -99,7 +100,8 @@ HORO_API horo_checkpoint* horo_checkpoint_open(const char* path);
 HORO_API const char* horo_checkpoint_index(horo_checkpoint* checkpoint);
 /* Reads tensors. Collective; the ranks ask for the same tensors, and may ask for different rows. The disk or file
  * server reads each byte once. All bytes are verified; verify_first: all of them, each by one rank, before the first
- * byte is written to the tensors, which reads twice (the second time mostly from memory). Blocks. The same result on
+ * byte is written to a tensor that is not is_new on all ranks; their blocks are read twice (the second time mostly from
+ * memory). Blocks. The same result on
  * all ranks. HORO_INVALID_ARGUMENT: the checkpoint has no tensor of this name, or another dtype or shape; nothing was
  * written. Another error without verify_first: some tensors may have bytes of the files, damaged ones among them. */
 HORO_API int32_t horo_checkpoint_load(horo_checkpoint* checkpoint, horo_session* session,

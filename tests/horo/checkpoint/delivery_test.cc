@@ -27,6 +27,22 @@ class Deliveries : public testing::Test {
  protected:
   void SetUp() override { save_alone(folder_ / "step-1", saved_); }
 
+  // Flips a bit in the first piece of the tensor. Returns what was in the file.
+  std::string damage(const std::string& tensor) {
+    const std::string path = file_of(tensor), before = bytes_in_file(path);
+    std::string bytes = before;
+    const Checkpoint checkpoint(folder_ / "step-1");
+    const SavedPiece& piece = checkpoint.find(tensor)->pieces[0];
+    bytes[checkpoint.index().parts[piece.part].header_bytes + piece.offset + piece.bytes / 2] ^= 4;
+    write_file(path, bytes);
+    return before;
+  }
+  void mend(const std::string& tensor, const std::string& before) { write_file(file_of(tensor), before); }
+  std::string file_of(const std::string& tensor) {
+    const Checkpoint checkpoint(folder_ / "step-1");
+    return folder_ / "step-1/" + checkpoint.index().parts[checkpoint.find(tensor)->pieces[0].part].file;
+  }
+
   const TemporaryFolder folder_{true};
   const State saved_{long_state(), 5};
 };
@@ -63,12 +79,7 @@ TEST_F(Deliveries, RangesOfRowsAreReadAndNothingBesides) {
 }
 
 TEST_F(Deliveries, DamageInAStraightBlockIsFoundAndNothingIsWrittenWhenAllIsVerifiedFirst) {
-  const Checkpoint checkpoint(folder_ / "step-1");
-  const SavedPiece& piece = checkpoint.find("long")->pieces[0];
-  const SavedPart& part = checkpoint.index().parts[piece.part];
-  std::string bytes = bytes_in_file(folder_.path() / "step-1" / part.file);
-  bytes[part.header_bytes + piece.offset + piece.bytes / 2] ^= 4;
-  write_file(folder_.path() / "step-1" / part.file, bytes);
+  damage("long");
   for (const bool verifies_first : {true, false}) {
     State into(long_state(), 6);
     const std::string error = thrown_by([&] {
@@ -77,6 +88,30 @@ TEST_F(Deliveries, DamageInAStraightBlockIsFoundAndNothingIsWrittenWhenAllIsVeri
     });
     EXPECT_THAT(error, AllOf(HasSubstr("is damaged: its checksum is wrong"), HasSubstr("long")));
     EXPECT_EQ(into == State(long_state(), 6), verifies_first);
+  }
+}
+
+// Each rank on a host of its own, too.
+TEST_F(Deliveries, MemoryInUseIsNotWrittenIfThereIsDamageAnywhere) {
+  for (const char* damaged : {"long", "rows"}) {
+    const std::string before = damage(damaged);
+    for (const bool has_hosts : {false, true}) {
+      const auto errors = run_world(
+          2,
+          [&](Session& session) {
+            const auto rank = static_cast<std::size_t>(session.topology().rank);
+            State into(long_state(), 6, rank, 2);
+            into.tensors()[1].is_new = true;
+            Checkpoint checkpoint(folder_ / "step-1");
+            EXPECT_THAT(thrown_by([&] { load(checkpoint, &session, into.tensors()); }), HasSubstr(damaged));
+            into.copy(1, State(long_state(), 6, rank, 2));
+            EXPECT_TRUE(into == State(long_state(), 6, rank, 2)) << damaged;
+            meet(session);
+          },
+          {}, [&](Config& config) { config.local_size = has_hosts ? 1 : 2; });
+      EXPECT_THAT(errors, testing::Each(""));
+    }
+    mend(damaged, before);
   }
 }
 

@@ -34,18 +34,29 @@ void save_by(int ranks, const std::string& path, std::uint64_t seed) {
   EXPECT_THAT(errors, Each(""));
 }
 
-void load_by(int ranks, const std::string& path, std::uint64_t seed, bool verifies_first) {
-  const auto errors = run_world(ranks, [&](Session& session) {
+struct LoadWay {
+  bool verifies_first = true;
+  bool has_new = false;    // memory of some tensors is new, on each rank of others, too
+  bool has_hosts = false;  // each rank is on a host of its own
+};
+
+void load_by(int ranks, const std::string& path, std::uint64_t seed, const LoadWay& way) {
+  const auto set_host = [&way](Config& config) {
+    if (way.has_hosts) config.local_size = 1, config.local_rank = 0;
+  };
+  const auto body = [&](Session& session) {
     const auto rank = static_cast<std::size_t>(session.topology().rank);
     State expected(small_state(), seed, rank, static_cast<std::size_t>(ranks));
     expected.copy(kPerRankTensor, State(small_state(), seed));  // the value of rank 0
     State state(small_state(), seed + 1, rank, static_cast<std::size_t>(ranks));
+    for (std::size_t i = 0; i < state.tensors().size(); ++i)
+      state.tensors()[i].is_new = way.has_new && (i % 2 == 0 || (i + rank) % 3 == 0);
     Checkpoint checkpoint(path);
-    load(checkpoint, &session, state.tensors(), verifies_first);
+    load(checkpoint, &session, state.tensors(), way.verifies_first);
     EXPECT_TRUE(state == expected);
     meet(session);
-  });
-  EXPECT_THAT(errors, Each(""));
+  };
+  EXPECT_THAT(run_world(ranks, body, {}, set_host), Each(""));
 }
 
 class RoundTrip : public testing::TestWithParam<std::tuple<int, int>> {};
@@ -59,7 +70,10 @@ TEST_P(RoundTrip, AnyNumberOfRanksReadsWhatAnyNumberHasWritten) {
   const auto [writers, readers] = GetParam();
   const TemporaryFolder folder;
   save_by(writers, folder / "step-7", 7);
-  load_by(readers, folder / "step-7", 7, writers > readers);
+  for (const bool has_hosts : {false, true}) {
+    load_by(readers, folder / "step-7", 7, {.verifies_first = writers > readers, .has_hosts = has_hosts});
+    load_by(readers, folder / "step-7", 7, {.has_new = true, .has_hosts = has_hosts});
+  }
   Checkpoint checkpoint(folder / "step-7");
   verify(checkpoint);
   EXPECT_EQ(checkpoint.index().members.size(), static_cast<std::size_t>(writers));

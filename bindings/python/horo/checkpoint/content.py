@@ -45,7 +45,7 @@ def fields_of(values, trust=False):
     return [adapter_of(value)(name, value, options) for name, value in values.items()]
 
 
-def _described(row, alias_of=-1, address=0):
+def _described(row, alias_of=-1):
     """The Tensor of a row."""
     name, tensor, kind = row
     if hasattr(tensor, "to_local"):
@@ -60,8 +60,8 @@ def _described(row, alias_of=-1, address=0):
             f"horo.checkpoint: the tensor {name} is of {dtype}; expected one of {', '.join(sorted(DTYPES))}"
         )
     if isinstance(kind, Sharded):
-        return Tensor(name, dtype, kind.shape, SHARDED, kind.intervals, alias_of, address)
-    return Tensor(name, dtype, tuple(tensor.shape), _KINDS[kind], (), alias_of, address)
+        return Tensor(name, dtype, kind.shape, SHARDED, kind.intervals, alias_of)
+    return Tensor(name, dtype, tuple(tensor.shape), _KINDS[kind], (), alias_of)
 
 
 def _memory_of(tensor):
@@ -138,9 +138,13 @@ class Content:
         """[(Tensor, Buffer)]: the memory that a load fills."""
         rest = index["rest"].get("fields", {})
         nothing = {"value": None, "tensors": []}
-        rows = [Row(*row) for field in self.fields for row in field.prepare(rest.get(field.name, nothing))]
-        pairs = [(row, buffer_to_set(*row)) for row in rows]
-        return [(_described(row, address=buffer.address), buffer) for row, buffer in pairs]
+        found = []
+        for field in self.fields:
+            rows = [Row(*row) for row in field.prepare(rest.get(field.name, nothing))]
+            for row, buffer in [(row, buffer_to_set(*row)) for row in rows]:
+                is_new = buffer.is_copy or field.has_made(row.name)
+                found.append((_described(row)._replace(address=buffer.address, is_new=is_new), buffer))
+        return found
 
     def check_left(self, index, tensors, path):
         """Raises ValueError if the checkpoint has a tensor of one of the fields that is not loaded."""

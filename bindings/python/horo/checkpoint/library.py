@@ -35,6 +35,7 @@ class TensorStruct(ctypes.Structure):
         ("interval_count", c_uint32),
         ("alias_of", c_int32),
         ("data", c_void_p),
+        ("is_new", c_int32),
     ]
 
 
@@ -95,7 +96,8 @@ _native.bind(slow, SLOW)
 
 class Tensor(typing.NamedTuple):
     """One tensor of a checkpoint. dtype: torch's word, such as "bfloat16". shape: of the whole. intervals: of a sharded
-    one, pairs of rows. alias_of: the place of the tensor with the same memory, or -1. address: for a load."""
+    one, pairs of rows. alias_of: the place of the tensor with the same memory, or -1. address, is_new: for a load; the
+    caller of one that fails gives new memory up."""
 
     name: str
     dtype: str
@@ -104,6 +106,7 @@ class Tensor(typing.NamedTuple):
     intervals: tuple = ()
     alias_of: int = -1
     address: int = 0
+    is_new: bool = False
 
 
 def _structs(tensors):
@@ -117,7 +120,7 @@ def _structs(tensors):
         row.name, row.dtype = encoded(one.name, "name"), one.dtype.encode()
         row.shape, row.dims, row.kind = shape, len(one.shape), one.kind
         row.intervals, row.interval_count = intervals, len(one.intervals)
-        row.alias_of, row.data = one.alias_of, one.address or None
+        row.alias_of, row.data, row.is_new = one.alias_of, one.address or None, int(one.is_new)
         kept += [shape, intervals]
     return rows, kept
 

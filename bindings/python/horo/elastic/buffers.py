@@ -34,6 +34,7 @@ class Buffer(typing.NamedTuple):
     keep: object
     finish: object  # called at the rank that joins when the bytes are there
     of_first: bool = False  # the ranks may differ in it: the bytes of the first one that has the state are given
+    is_copy: bool = False  # the memory is another than that of the tensor
 
 
 def form_of(tensor, shape=None):
@@ -79,7 +80,9 @@ def buffer_of(name, tensor, kind=REPLICATED):
         if memory is not tensor:
             _place_into(tensor, memory, name)
 
-    return Buffer(name, form_of(tensor), memory.data_ptr(), nbytes, memory, finish, kind == PER_RANK)
+    return Buffer(
+        name, form_of(tensor), memory.data_ptr(), nbytes, memory, finish, kind == PER_RANK, memory is not tensor
+    )
 
 
 def _place_into(tensor, memory, name):
@@ -103,7 +106,8 @@ def _of_array(name, array, kind):
         if memory is not array:
             array[...] = memory
 
-    return Buffer(name, form_of(array), memory.ctypes.data, memory.nbytes, memory, finish, kind == PER_RANK)
+    is_copy = memory is not array
+    return Buffer(name, form_of(array), memory.ctypes.data, memory.nbytes, memory, finish, kind == PER_RANK, is_copy)
 
 
 def empty(kind, form):

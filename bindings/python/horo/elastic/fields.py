@@ -30,7 +30,7 @@ class Field:
 
     def __init__(self, name, value, options):
         self.name, self.value, self.options = name, value, options
-        self._made = []
+        self._made, self._new = [], set()
 
     def terms(self):
         """[(name, text)] that a rank that joins must have, too: types, shapes, dtypes. Known before any step."""
@@ -73,7 +73,12 @@ class Field:
         """At the rank that joins: makes the memory. Returns what to fill, as horo_state() yields it."""
         self._rest = rest["value"]
         self._made = [(name, buffers.empty(kind, form), REPLICATED) for name, kind, form in rest["tensors"]]
+        self._new = {name for name, _, _ in self._made}
         return self._made
+
+    def has_made(self, name):
+        """Whether prepare() has made the memory of this tensor, which the value gets in finish()."""
+        return name in self._new
 
     def finish(self):
         """At the rank that joins: the tensors are filled."""
