@@ -71,7 +71,8 @@ struct StepRecord {
   std::uint64_t stream = 0;  // of the optimizer whose round it ends last; 0: not of an optimizer
   TimePoint begin, end;
   Bars bars{};
-  // Beside the bars, not part of their sum. kNotKnown: not known.
+  // Beside the bars, not part of their sum. kNotKnown: not known. What the kernel counts (cpu_ns, run_queue_ns,
+  // switches) is that since the last step that has it: Steps::kUsagePeriod.
   std::int64_t hidden_transfer_ns = 0;  // of lanes, outside of the waits
   std::int64_t hidden_copies_ns = 0;
   std::int64_t gc_ns = kNotKnown;         // garbage collections of the training thread

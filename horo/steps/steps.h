@@ -94,10 +94,11 @@ class Steps {
   std::optional<TimePoint> notice() const { return notice_ ? notice_() : std::nullopt; }
 
  private:
-  static constexpr std::size_t kMostMarks = 1 << 16;  // kept between two ends
+  static constexpr std::size_t kMostMarks = 1 << 16;            // kept between two ends
+  static constexpr std::chrono::milliseconds kUsagePeriod{10};  // the kernel is asked no more often
 
   void begin_thread(TimePoint now) REQUIRES(mutex_);
-  Usage used() REQUIRES(mutex_);
+  Usage used(TimePoint now) REQUIRES(mutex_);
   void divide(const StepEnd& end, std::span<const StepMark> marks, const Usage& used) REQUIRES(mutex_);
   void end_on_device(const StepEnd& end, std::span<const StepMark> marks) REQUIRES(mutex_);
   void divide_reached() REQUIRES(mutex_);
@@ -115,6 +116,7 @@ class Steps {
   StepAccount account_ GUARDED_BY(mutex_);
   ThreadUsage usage_ GUARDED_BY(mutex_);
   Usage before_ GUARDED_BY(mutex_);
+  TimePoint used_at_ GUARDED_BY(mutex_);  // of before_
   TimePoint last_submission_ GUARDED_BY(mutex_);
   std::vector<StepMark> marks_ GUARDED_BY(mutex_);
   JobTimes::Taken taken_ GUARDED_BY(mutex_);

@@ -52,7 +52,8 @@ typedef struct {
       hidden_transfer_ns; /* of lanes, while the training thread did not wait; no part of the sum, as what follows */
   int64_t hidden_copies_ns;
   int64_t gc_ns;
-  int64_t cpu_ns;
+  int64_t cpu_ns;       /* of the training thread; run_queue_ns and switches, too: since the last step that has them, as
+                           the kernel is asked every 10 ms at most. -1 in between */
   int64_t run_queue_ns; /* the training thread was ready to run, and had no core */
   int64_t samples;
   int64_t work; /* elements of the batches */

@@ -8,7 +8,9 @@ ignored. Nothing is known before the first end.
 import array
 import contextlib
 import ctypes
+import math
 import os
+import struct
 import sys
 from threading import get_ident
 from time import monotonic_ns
@@ -23,20 +25,27 @@ CAPACITY = 512  # marks; more of them in a step are handed over earlier
 NOT_KNOWN = -1
 
 
+_ENDED = struct.Struct("@IIQqqIIP")  # _native.EndedStep, which is filled in one call
+assert _ENDED.size == ctypes.sizeof(_native.EndedStep)
+
+
 class Marks:
-    """The marks of this process."""
+    """The marks of this process. Training has displaced this code from the caches when it runs, so its time is that of
+    the functions and objects that it touches: there are few in the ways of each step."""
 
     def __init__(self):
         self._buffer = array.array("q", bytes(16 * CAPACITY))
         self._address = self._buffer.buffer_info()[0]
         self._count = 0
-        self._ended = _native.EndedStep(ctypes.sizeof(_native.EndedStep))
-        self._ended.marks = self._address
+        self._ended = _native.EndedStep()
+        self._ended_pointer = ctypes.pointer(self._ended)
         self._session = None
         self._is_on = False  # the accounting of the session
         self._kinds = 0  # that are marked in this process, by 1 << kind
-        self._batches = {}  # (samples, elements) of the last one of each iterator, which no backward has used yet
+        self.has_input = False  # among them
+        self._batches = {}  # shape of the last one of each iterator, which no backward has used yet
         self._samples = self._work = NOT_KNOWN
+        self._shape, self._rows, self._elements = (), 1, 1  # of the last batch that was used
         self.thread = None  # the training thread
         self._place = None  # horo_stream: of the device whose stream reaches the marks; None: the host does
 
@@ -44,6 +53,7 @@ class Marks:
         """From now on marks of these kinds are made: a step without them has none."""
         for kind in kinds:
             self._kinds |= 1 << kind
+        self.has_input = bool(self._kinds & 1 << INPUT)
 
     def forget(self):
         """In a forked child."""
@@ -51,16 +61,25 @@ class Marks:
         self._count = 0
 
     def begin(self, kind):
-        if self.thread == get_ident():
-            self._add(2 * kind + 1)
-            if self._place is not None:
-                self._record(self._count - 1)
+        self.add(2 * kind + 1)
 
     def end(self, kind):
-        if self.thread == get_ident():
-            self._add(2 * kind)
-            if self._place is not None:
-                self._record(self._count - 1)
+        self.add(2 * kind)
+
+    def add(self, code):
+        """2 * kind: its end; one more: its begin."""
+        if self.thread != get_ident():
+            return
+        at = self._count
+        if at == CAPACITY:
+            self._flush()
+            at = 0
+        buffer = self._buffer
+        buffer[2 * at] = code
+        buffer[2 * at + 1] = monotonic_ns()
+        self._count = at + 1
+        if self._place is not None and code >> 1 != COLLECTION:
+            self._record(at)
 
     def _record(self, mark):
         """The current stream of the device reaches the mark later."""
@@ -79,24 +98,16 @@ class Marks:
         elif self._place is None or self._place.device != device:
             self._place = _native.DeviceStream(ctypes.sizeof(_native.DeviceStream), device, None)
 
-    def _add(self, code):
-        at = self._count
-        if at == CAPACITY:
-            self._flush()
-            at = 0
-        self._buffer[2 * at] = code
-        self._buffer[2 * at + 1] = monotonic_ns()
-        self._count = at + 1
-
     def _flush(self):
         count, self._count = self._count, 0
         if self._session is not None and not self._session.closed:
             quick.horo_add_marks(self._session.pointer, self._address, count)
 
-    def has_batch(self, iterator, samples, elements):
-        """The last input of this iterator was a batch of so many samples; it counts when a backward follows."""
-        if self.thread == get_ident():
-            self._batches[id(iterator)] = samples, elements
+    def has_batch(self, iterator, batch):
+        """The training thread has got this batch from an iterator of a loader, with gradients on: it counts when a
+        backward follows. What it gets without gradients, as a validation that may end early does, is for none."""
+        if self.thread == get_ident() and (shape := shape_of(batch)) is not None:
+            self._batches[id(iterator)] = shape
 
     def has_no_batch(self, iterator):
         """It has ended, as that of a validation: what it gave last was for no backward."""
@@ -106,9 +117,17 @@ class Marks:
     def uses_batch(self):
         """An outermost backward begins. A step may have batches of several loaders."""
         if self._batches and self.thread == get_ident():
-            for samples, elements in self._batches.values():
-                self._samples = max(self._samples, 0) + samples
-                self._work = max(self._work, 0) + elements
+            if self._samples < 0:
+                self._samples = self._work = 0
+            for shape in self._batches.values():
+                if shape != self._shape:
+                    self._shape, self._rows, self._elements = (
+                        shape,
+                        int(shape[0]) if shape else 1,
+                        int(math.prod(shape)),
+                    )
+                self._samples += self._rows
+                self._work += self._elements
             self._batches.clear()
 
     def end_step(self, session, stream=0, flags=0):
@@ -121,13 +140,13 @@ class Marks:
         if self.thread != get_ident():
             self.thread, self._count = get_ident(), 0
             self._batches, self._samples, self._work = {}, NOT_KNOWN, NOT_KNOWN
-        self._look_at_device(session.device)
+        if self._place is not None or session.device is not None:
+            self._look_at_device(session.device)
         if self._place is not None:
             self._record(_native.END_OF_STEP)
-        ended = self._ended
-        ended.flags, ended.stream, ended.kinds, ended.mark_count = flags, stream, self._kinds, self._count
-        ended.samples, ended.work = self._samples, self._work
-        quick.horo_end_step(session.pointer, ended)
+        figures = self._samples, self._work, self._kinds, self._count, self._address
+        _ENDED.pack_into(self._ended, 0, _ENDED.size, flags, stream, *figures)
+        quick.horo_end_step(session.pointer, self._ended_pointer)
         self._count = 0
         self._samples = self._work = NOT_KNOWN
 
@@ -148,36 +167,26 @@ def marked(kind):
 def collected(phase, info):
     """A function of gc.callbacks."""
     del info
-    if marks.thread == get_ident():
-        marks._add(2 * COLLECTION + (phase == "start"))
+    marks.add(2 * COLLECTION + (phase == "start"))
 
 
-def first_tensor(batch):
-    """The first object with a shape in a batch, depth first; None: there is none. Looks at a few objects alone."""
+def shape_of(batch):
+    """That of the first object with a shape in a batch, depth first; None: there is none. Looks at a few objects."""
     for _ in range(4):
-        if getattr(batch, "shape", None) is not None:
-            return batch
-        if isinstance(batch, dict):
-            batch = next(iter(batch.values()), None)
-        elif isinstance(batch, (tuple, list)) and batch:
+        if isinstance(batch, (tuple, list)) and batch:
             batch = batch[0]
+        elif isinstance(batch, dict):
+            batch = next(iter(batch.values()), None)
         else:
-            return None
+            shape = getattr(batch, "shape", None)
+            return shape if isinstance(shape, tuple) else None
     return None
 
 
-def note_batch(iterator, batch):
-    """The training thread has got this batch from an iterator of a loader. One that it gets without gradients, as a
-    validation that may end early does, is for no backward."""
-    if marks.thread != get_ident() or ((torch := module("torch")) is not None and not torch.is_grad_enabled()):
-        return
-    tensor = first_tensor(batch)
-    if tensor is None:
-        return
-    elements = 1
-    for length in tensor.shape:
-        elements *= int(length)
-    marks.has_batch(iterator, int(tensor.shape[0]) if len(tensor.shape) else 1, elements)
+def has_gradients():
+    """Whether the calling thread records gradients. Without torch it always does."""
+    torch = module("torch")
+    return torch is None or torch.is_grad_enabled()
 
 
 class _Input:
@@ -198,7 +207,8 @@ class _Input:
             raise
         finally:
             marks.end(INPUT)
-        note_batch(self, batch)
+        if has_gradients():
+            marks.has_batch(self, batch)
         return batch
 
 

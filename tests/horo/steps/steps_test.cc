@@ -16,6 +16,7 @@
 namespace horo::test {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
@@ -42,6 +43,17 @@ TEST(Steps, TheFirstEndOfAThreadBeginsItsFirstStep) {
   EXPECT_EQ(steps.last_step()->number, 1U);
   EXPECT_THAT(shown(steps.last_step()->bars), UnorderedElementsAre(Pair("between", 7), Pair("hand_over", 3)));
   EXPECT_GE(steps.last_step()->cpu_ns, 0);
+}
+
+TEST(Steps, WhatTheKernelCountsIsThatSinceTheLastStepThatHasIt) {
+  Steps steps(true, nullptr);
+  for (const std::int64_t end_ms : {0, 3, 6, 9, 12, 15, 30, 33}) steps.end(ended_at(end_ms), {});
+  std::vector<bool> are_known;
+  for (const StepRecord& step : steps.last(10)) {
+    are_known.push_back(step.cpu_ns != kNotKnown);
+    EXPECT_EQ(step.switches == -1, step.cpu_ns == kNotKnown);
+  }
+  EXPECT_THAT(are_known, ElementsAre(false, false, false, true, false, true, false));
 }
 
 TEST(Steps, WaitsOfOtherThreadsDoNotCountAndAnotherThreadThatEndsAStepBeginsAnew) {

@@ -98,7 +98,11 @@ def quiet(run):
     longest such wait in nanoseconds, by which other times may be wrong."""
     found = run()
     check_sums([one for one, _ in found])
-    queued = horo.allreduce(torch.tensor([one["run_queue"] or 0 for one, _ in found]), op=horo.Max).tolist()
+    waits, after = [], 0  # of a step without this figure: that of the next one that has it, which covers it
+    for one, _ in reversed(found):
+        after = after if one["run_queue"] is None else one["run_queue"]
+        waits.append(after)
+    queued = horo.allreduce(torch.tensor(waits[::-1]), op=horo.Max).tolist()
     quietest = sorted(range(len(found)), key=lambda i: queued[i])[: len(found) // 2]
     return [found[i] for i in quietest], queued[quietest[-1]]
 

@@ -1,8 +1,10 @@
 """Where the time of steps goes on a device: kernels of known length land in the bar that has launched them, those of a
-late rank in the waits of the other one, and the bars add up (docs/scaling.md). On the fake of CUDA."""
+late rank in the waits of the other one, and the bars add up (docs/scaling.md). On the fake of CUDA. Rank 2 of an
+elastic job dies in the fifth backward: the wait of that step has its membership."""
 
 import ctypes
 import os
+import signal
 import statistics
 
 import torch
@@ -19,6 +21,9 @@ spend = fake.fake_cuda_spend
 spend.argtypes = [ctypes.c_void_p, ctypes.c_int64]
 
 
+backwards = 0
+
+
 def launch(place):
     late_ms = LATE_MS if place == "forward" and horo.rank() == 1 else 0
     spend(None, 1000 * (PLANTED_MS[place] + late_ms))
@@ -33,6 +38,10 @@ class Slow(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
+        global backwards
+        backwards += 1
+        if horo.rank() == 2 and backwards == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
         launch("backward")
         return gradient
 
@@ -48,7 +57,7 @@ def trained():
     model = torch.nn.Linear(16, 4)
     optimizer = horo.DistributedOptimizer(SGD(model.parameters(), lr=0.1), model.named_parameters())
     horo.broadcast_parameters(model.state_dict(), root_rank=0)
-    for x in torch.utils.data.DataLoader(torch.randn(8 * (STEPS + 4), 16), batch_size=8):
+    for x in torch.utils.data.DataLoader(torch.randn(8 * (STEPS + 8), 16), batch_size=8):
         optimizer.zero_grad()
         launch("forward")
         model(Slow.apply(x.requires_grad_())).square().mean().backward()
@@ -57,7 +66,10 @@ def trained():
 
 
 horo.init()
+had_three = horo.size() == 3
 records = trained()
+assert horo.size() == 2
+assert any(one["bars"]["membership"] for one in records) == had_three, records
 assert len(records) >= STEPS, len(records)
 for one, after in zip(records, records[1:]):
     assert one["begin"] + one["time"] == after["begin"], (one, after)

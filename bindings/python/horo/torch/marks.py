@@ -8,7 +8,7 @@ import functools
 import gc
 
 from horo import _default
-from horo._marks import BACKWARD, CHECKPOINT, COLLECTION, INPUT, OPTIMIZER, collected, marks, module, note_batch
+from horo._marks import BACKWARD, CHECKPOINT, COLLECTION, INPUT, OPTIMIZER, collected, marks, module
 from horo._marks import is_wanted as _is_wanted
 from horo._native import STEP_IN_FORWARD, STEP_WAITS_ELSEWHERE
 from horo._notice import leave_if_drained
@@ -87,6 +87,8 @@ def _mark_loaders(loaders):
     if advance is None or start is None:
         return
 
+    has_gradients = module("torch").is_grad_enabled
+
     @functools.wraps(advance)
     def advanced(self):
         marks.begin(INPUT)
@@ -97,8 +99,10 @@ def _mark_loaders(loaders):
             raise
         finally:
             marks.end(INPUT)
-        marks.makes(INPUT)  # a script without loaders has an input that is not known
-        note_batch(self, batch)
+        if not marks.has_input:  # a script without loaders has an input that is not known
+            marks.makes(INPUT)
+        if has_gradients():
+            marks.has_batch(self, batch)
         return batch
 
     iterator.__next__ = advanced
