@@ -50,11 +50,11 @@ Allocation Arena::allocate(std::size_t bytes) {
   return take(bytes, false);
 }
 
-Allocation Arena::allocate_lasting(std::size_t bytes) {
-  return take(bytes, true);
+Allocation Arena::allocate_lasting(std::size_t bytes, IsUnused is_unused) {
+  return take(bytes, true, is_unused);
 }
 
-Allocation Arena::take(std::size_t bytes, bool lasts) {
+Allocation Arena::take(std::size_t bytes, bool lasts, IsUnused is_unused) {
   const std::size_t whole = up_to(std::max<std::size_t>(bytes, 1), bytes >= kHugePageBytes ? kHugePageBytes : kPage);
   std::size_t begin = 0;
   {
@@ -62,7 +62,7 @@ Allocation Arena::take(std::size_t bytes, bool lasts) {
     free_retired(Clock::now());
     begin = find_gap(whole);
     if (begin + whole > segment_.memory().size()) return {};
-    blocks_[begin].bytes = whole;
+    blocks_[begin] = {whole, TimePoint::max(), is_unused};
   }
   try {
     segment_.populate(begin, whole);
@@ -82,10 +82,16 @@ void Arena::retire(std::size_t begin) noexcept {
   blocks_.find(begin)->second.retired = Clock::now();
 }
 
+bool Arena::is_kept(std::size_t begin, const Block& block, TimePoint now) const {
+  if (block.retired == TimePoint::max()) return true;
+  const bool is_unused = block.is_unused != nullptr && block.is_unused(segment_.memory().data() + begin);
+  return !is_unused && now - block.retired < kGrace;
+}
+
 void Arena::free_retired(TimePoint now) {
   for (auto it = blocks_.begin(); it != blocks_.end();) {
     const auto& [begin, block] = *it;
-    if (block.retired == TimePoint::max() || now - block.retired < kGrace) {
+    if (is_kept(begin, block, now)) {
       ++it;
       continue;
     }

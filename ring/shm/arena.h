@@ -28,8 +28,10 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
   // Allocates on pages that no other allocation uses. Null data if the arena is full or the machine has no memory.
   Allocation allocate(std::size_t bytes);
-  // The same for memory that other ranks may still read after it was freed: its pages stay for kGrace.
-  Allocation allocate_lasting(std::size_t bytes);
+  // The same for memory that other ranks may still read after it was freed: its pages stay for kGrace, or until
+  // is_unused(its begin), which is called under a lock.
+  using IsUnused = bool (*)(const std::byte*);
+  Allocation allocate_lasting(std::size_t bytes, IsUnused is_unused = nullptr);
   static constexpr std::chrono::minutes kGrace{10};
 
   // An epoch uses the arena, or has ended. end_epoch(): whether none uses it. What is freed from then on is given back
@@ -48,13 +50,15 @@ class Arena : public std::enable_shared_from_this<Arena> {
   struct Block {
     std::size_t bytes = 0;
     TimePoint retired = TimePoint::max();  // when it was freed, if other ranks may still read it
+    IsUnused is_unused = nullptr;
   };
 
   explicit Arena(ShmSegment segment) : segment_(std::move(segment)) {}
-  Allocation take(std::size_t bytes, bool lasts);
+  Allocation take(std::size_t bytes, bool lasts, IsUnused is_unused = nullptr);
   void free(std::size_t begin, std::size_t bytes) noexcept;
   void retire(std::size_t begin) noexcept;
   void free_retired(TimePoint now) REQUIRES(mutex_);
+  bool is_kept(std::size_t begin, const Block& block, TimePoint now) const REQUIRES(mutex_);
   std::size_t find_gap(std::size_t bytes) REQUIRES(mutex_);
 
   ShmSegment segment_;

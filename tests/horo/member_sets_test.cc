@@ -149,7 +149,7 @@ TEST(MemberSets, TheLimitHoldsForThemToo) {
 
 // What the process holds: of all its ranks, which are threads.
 struct Held {
-  std::size_t threads = 0, descriptors = 0, mappings = 0, bytes = 0;
+  std::size_t threads = 0, descriptors = 0, mappings = 0, bytes = 0, shared_bytes = 0;
 };
 
 std::size_t entries_of(const char* folder) {
@@ -160,6 +160,10 @@ Held held_now() {
   Held held{entries_of("/proc/self/task"), entries_of("/proc/self/fd"), 0, mallinfo2().uordblks};
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) ++held.mappings;
+  std::size_t pages = 0;  // all, resident, shared
+  std::ifstream statm("/proc/self/statm");
+  for (int i = 0; i < 3; ++i) statm >> pages;
+  held.shared_bytes = pages * 4'096;
   return held;
 }
 
@@ -202,6 +206,7 @@ TEST(MemberSets, AThousandLeaveNothingBehind) {
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_LE(after.mappings, before.mappings + (test::kSanitized ? 64 : 8)) << "those of an allocator that grows";
   EXPECT_LE(after.bytes, before.bytes + (kSets - 100) * 4'096) << "of heap, of three ranks";
+  EXPECT_LE(after.shared_bytes, before.shared_bytes + (64 << 20)) << "2 MiB of an arena for a set and member";
   const double bytes_per_set = (static_cast<double>(after.bytes) - static_cast<double>(before.bytes)) / (kSets - 100);
   RecordProperty("bytes_per_set", std::to_string(bytes_per_set));
 }

@@ -39,6 +39,7 @@ namespace {
 
 constexpr int kUsage = 2;                      // exit code of a wrong command line
 constexpr int kMostResize = 1'024;             // ranks of a host
+constexpr double kLeastProgressSeconds = 0.1;
 constexpr double kMostStartSeconds = 604'800;  // a week, as HORO_START_TIMEOUT_MS
 
 struct Options {
@@ -138,7 +139,7 @@ void add_run(CLI::App& app, RunOptions& options) {
   run->add_flag("-v,--verbose", options.verbose, "print the process and the cores of each rank, and when it ends");
   run->add_option("--progress", options.progress_s,
                   "print a line each so many seconds: the step, steps and samples per second, the newest checkpoint")
-      ->check(positive());
+      ->check(CLI::Range(kLeastProgressSeconds, kMostStartSeconds));
   run->add_flag("--summary,!--no-summary", options.summary,
                 "print at the end where the time of the steps went (default: on a terminal; docs/scaling.md)");
   run->add_flag("--dry-run", options.dry_run, "print the commands and start nothing");

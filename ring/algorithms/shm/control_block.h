@@ -12,7 +12,7 @@
 
 namespace horo {
 
-// Each word is written by the owner of the block alone, except `wakeups` and `claimed`. Zeros at first.
+// Each word is written by the owner of the block alone, except `wakeups`, `claimed` and `left`. Zeros at first.
 struct ShmControlBlock {
   static constexpr std::uint64_t kFlags = ShmSync::kFlags;
   // More than flags: the next buffer may be written for a prefetch while a peer still reads the one kFlags - 1 before.
@@ -35,6 +35,11 @@ struct ShmControlBlock {
   // Parts of the owner's share that any members have claimed since the last sync point.
   alignas(kCacheLineBytes) std::atomic<std::uint64_t> claimed;
   CacheLineProbe probe;
+  // The other members on the host, and how many of them need the block no more. A member counts itself if the stamp is
+  // the one that it has read at the start: else the memory is another block by now.
+  std::uint64_t stamp;  // not 0, and another one for each block
+  std::uint32_t others;
+  std::atomic<std::uint32_t> left;
   // The last sync point at which the owner gave up; read by members whose wait for it fails.
   alignas(kCacheLineBytes) std::atomic<std::uint64_t> given_up;
   alignas(kCacheLineBytes) std::byte inline_buffers[kInlineBuffers][ShmSync::kInlineBytes];

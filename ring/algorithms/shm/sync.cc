@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "horo/base/error.h"
+#include "horo/base/forked.h"
 #include "horo/base/past_caches.h"
 #include "horo/base/say.h"
 #include "ring/algorithms/shm/control_block.h"
@@ -16,9 +17,16 @@
 
 namespace horo {
 
-Allocation ShmSync::make_control_block(Arena& arena) {
-  Allocation memory = arena.allocate_lasting(sizeof(ShmControlBlock));
-  if (memory.data) new (memory.data.get()) ShmControlBlock{};
+Allocation ShmSync::make_control_block(Arena& arena, std::size_t members) {
+  const auto is_unused = [](const std::byte* begin) {
+    const auto& block = *reinterpret_cast<const ShmControlBlock*>(begin);
+    return block.left.load(std::memory_order_acquire) == block.others;
+  };
+  Allocation memory = arena.allocate_lasting(sizeof(ShmControlBlock), is_unused);
+  if (!memory.data) return memory;
+  auto& block = *new (memory.data.get()) ShmControlBlock{};
+  block.stamp = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count()) | 1;
+  block.others = static_cast<std::uint32_t>(members - 1);
   return memory;
 }
 
@@ -30,6 +38,7 @@ ShmSync::ShmSync(const GroupContext& context, std::shared_ptr<ShmArenas> arenas,
       index_(context.index),
       own_(std::move(own)),
       patience_(patience),
+      generation_(fork_generation()),
       caches_(context.size(), context.index) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     std::byte* at = arenas_->at(members_[i], static_cast<std::uint64_t>(offsets[i]), sizeof(ShmControlBlock));
@@ -38,7 +47,22 @@ ShmSync::ShmSync(const GroupContext& context, std::shared_ptr<ShmArenas> arenas,
                               "is not aligned"));
     }
     blocks_.push_back(reinterpret_cast<ShmControlBlock*>(at));
-    if (static_cast<int>(i) != index_) other_blocks_.push_back(blocks_.back());
+    if (static_cast<int>(i) == index_) continue;
+    other_blocks_.push_back(blocks_.back());
+    other_stamps_.push_back(blocks_.back()->stamp);
+  }
+}
+
+// After an error other members may be in a collective as well as not, and what they have in common ends with the epoch.
+ShmSync::~ShmSync() {
+  if (fork_generation() != generation_) return;  // the memory is the parent's
+  try {
+    transport_.has_left(transport_.rank());
+  } catch (const std::exception&) {  // it has ended
+    return;
+  }
+  for (std::size_t i = 0; i < other_blocks_.size(); ++i) {
+    if (other_blocks_[i]->stamp == other_stamps_[i]) other_blocks_[i]->left.fetch_add(1, std::memory_order_release);
   }
 }
 

@@ -35,14 +35,18 @@ enum class SyncProgress { kStaged, kSummed, kConsumed };
 // Owned by the thread that starts the group's collectives.
 class ShmSync {
  public:
-  // Allocates this member's control block in its arena; null data where the arena is full. The members exchange the
-  // offsets of their blocks before they construct a ShmSync.
-  static Allocation make_control_block(Arena& arena);
+  // Allocates the control block of a member in its arena, for so many members; null data where the arena is full. The
+  // members exchange the offsets of their blocks before they construct a ShmSync. A block that was freed stays until all
+  // members have destroyed their ShmSync, or for Arena::kGrace.
+  static Allocation make_control_block(Arena& arena, std::size_t members);
 
   // `offsets`: by member, of its control block in its arena; `own` is this member's block. Throws ProtocolError for an
   // offset outside of the arena or not aligned.
   ShmSync(const GroupContext& context, std::shared_ptr<ShmArenas> arenas, Allocation own,
           const std::vector<std::int64_t>& offsets, WaitPatience patience);
+  ~ShmSync();
+  ShmSync(const ShmSync&) = delete;
+  ShmSync& operator=(const ShmSync&) = delete;
 
   // Makes the waits of this object progress messages as well (Transport). For callers with messages in flight during a
   // collective.
@@ -163,7 +167,9 @@ class ShmSync {
   const int index_;
   const Allocation own_;
   std::vector<ShmControlBlock*> blocks_, other_blocks_;
+  std::vector<std::uint64_t> other_stamps_;
   const WaitPatience patience_;
+  const std::uint32_t generation_;  // fork_generation() at the construction
   bool moves_messages_ = false;
   CacheDistances caches_;
 

@@ -25,10 +25,11 @@ def save(path, x, trust=False):
     change from then on. A checkpoint of this path is replaced when the new one is whole.
 
     x: a State, or a dict of fields by name, of the types that a State takes. Collective over the world: all ranks save
-    equal values under the same path, on a file system that they share; alone, without init(), it is that of one rank.
-    Each rank writes its part. trust: values of unknown types are pickled. shutdown() and the end of the process wait
-    until it is written, and so does the next save. Blocks. Raises TypeError for a value of another type, ValueError if
-    ranks differ, HoroError with the reason if the folder cannot be written."""
+    equal tensors under the same path, on a file system that they share; alone, without init(), it is that of one rank.
+    Each rank writes its part of them; numbers, texts, lists and dicts are those of rank 0. trust: values of unknown
+    types are pickled. shutdown() and the end of the process wait until it is written, and so does the next save.
+    Blocks. Raises TypeError for a value of another type, ValueError if names, types or shapes of tensors differ between
+    ranks, HoroError with the reason if the folder cannot be written."""
     path = path_text(path, "horo.checkpoint.save")
     place = x._place() if isinstance(x, State) else {}
     if isinstance(x, State) and _default.current() is not None:

@@ -220,7 +220,8 @@ class Keeper:
         """Raises the last error of any rank on all of them."""
         for rank, text in enumerate(gathered(border.session, "last save", self.last_error)):
             if text is not None:
-                raise HoroError(f"State.keep(strict=True): rank {rank}: {text}")
+                who = "" if text.startswith("rank ") else f"rank {rank}: "
+                raise HoroError(f"State.keep(strict=True): {who}{text}")
 
     def lose(self, members):
         """These members are gone: what they had to write may be missing."""
