@@ -29,6 +29,18 @@ Delivery::Delivery(const Checkpoint& checkpoint, const std::vector<CheckpointTen
   for (auto& pieces : by_part_) std::ranges::sort(pieces, {}, &WantedPiece::offset);
 }
 
+// Each place once, in the order of the files: two tensors may be one in the checkpoint.
+std::vector<Delivery::Block> Delivery::merged(std::vector<Block> blocks) {
+  const auto place_of = [](const Block& block) { return std::pair(block.place.part, block.place.block); };
+  std::ranges::stable_sort(blocks, {}, place_of);
+  std::vector<Block> found;
+  for (const Block& block : blocks) {
+    if (found.empty() || found.back().place != block.place) found.push_back({block.place});
+    found.back().is_new &= block.is_new;
+  }
+  return found;
+}
+
 std::vector<Delivery::Block> Delivery::blocks(std::string_view are_new) const {
   std::vector<Block> blocks;
   for (std::size_t part = 0; part < by_part_.size(); ++part) {
@@ -36,12 +48,11 @@ std::vector<Delivery::Block> Delivery::blocks(std::string_view are_new) const {
       for (std::uint64_t block = piece.offset / kBlockBytes; block * kBlockBytes < piece.offset + piece.bytes;
            ++block) {
         const BlockPlace place{static_cast<std::uint32_t>(part), static_cast<std::uint32_t>(block)};
-        if (blocks.empty() || blocks.back().place != place) blocks.push_back({place});
-        blocks.back().is_new &= are_new[static_cast<std::size_t>(piece.tensor - tensors_.data())] != 0;
+        blocks.push_back({place, are_new[static_cast<std::size_t>(piece.tensor - tensors_.data())] != 0});
       }
     }
   }
-  return blocks;
+  return merged(std::move(blocks));
 }
 
 // The first piece with bytes from `offset` on; the end of the pieces: there is none.

@@ -41,6 +41,7 @@ class Delivery {
     std::uint64_t row_bytes = 0;
   };
 
+  static std::vector<Block> merged(std::vector<Block> blocks);
   const WantedPiece* first_behind(std::uint32_t part, std::uint64_t offset) const;
   std::byte* place_of(BlockPlace place, std::uint64_t at, std::uint64_t bytes) const;
   static void put(const WantedPiece& piece, std::uint64_t at, std::span<const std::byte> bytes);

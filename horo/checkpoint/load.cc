@@ -110,12 +110,13 @@ class Loading {
     raise_first_refusal(rows);
     std::uint64_t first_hash = 0;
     std::vector<std::byte> first_table;
+    std::vector<std::string> are_new;  // by rank
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       ByteReader in(rows[rank]);
       if (in.u32() == member_of(session_)) rank_ = rank;
       const std::uint64_t hash = in.u64();
       in.text(kMaxErrorText);
-      const std::string are_new = in.text(kMostTensors);
+      are_new.push_back(in.text(kMostTensors));
       const auto rest = in.raw(in.left());
       const std::vector<std::byte> table(rest.begin(), rest.end());
       if (rank == 0) {
@@ -128,7 +129,9 @@ class Loading {
         throw std::invalid_argument(
             say("rank 0 and rank ", rank, " load different tensors: ", difference_between(first_table, table)));
       }
-      for (std::size_t i = 0; i < are_new_.size(); ++i) are_new_[i] &= are_new.at(i);
+    }
+    for (const std::string& one : are_new) {
+      for (std::size_t i = 0; i < are_new_.size(); ++i) are_new_[i] &= one[i];
     }
   }
 

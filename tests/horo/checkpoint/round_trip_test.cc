@@ -1,6 +1,8 @@
 // A checkpoint that was written by n ranks is read by m ranks, bit by bit.
 #include <gmock/gmock.h>
 
+#include <cstring>
+
 #include "horo/checkpoint/catalog.h"
 #include "tests/horo/checkpoint/states.h"
 #include "tests/horo/worlds.h"
@@ -8,6 +10,7 @@
 namespace horo::checkpoint {
 namespace {
 
+using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
 
@@ -78,6 +81,44 @@ TEST_P(RoundTrip, AnyNumberOfRanksReadsWhatAnyNumberHasWritten) {
   verify(checkpoint);
   EXPECT_EQ(checkpoint.index().members.size(), static_cast<std::size_t>(writers));
   EXPECT_THAT(checkpoint.index().rest, HasSubstr("340282366920938463463374607431768211455"));
+}
+
+TEST(Checkpoints, RanksThatLoadDifferentTensorsAreToldWhich) {
+  const TemporaryFolder folder;
+  save_by(1, folder / "one", 7);
+  for (const int with_less : {0, 1, 2}) {
+    const auto errors = run_world(3, [&](Session& session) {
+      State state(small_state(), 8);
+      if (session.topology().rank == with_less) state.tensors().pop_back();
+      Checkpoint checkpoint(folder / "one");
+      load(checkpoint, &session, state.tensors());
+    });
+    const int other = with_less == 0 ? 1 : with_less;
+    EXPECT_THAT(errors, Each(AllOf(HasSubstr("rank 0 and rank " + std::to_string(other) + " load different tensors"),
+                                   HasSubstr("large"))));
+  }
+}
+
+// The tied one of two is in use on one rank: its blocks are read once, and written behind the verification.
+TEST(Checkpoints, TiedTensorsOfWhichOneIsNewLoad) {
+  const TemporaryFolder folder;
+  save_by(2, folder / "one", 7);
+  for (const std::size_t is_new : {0, 6}) {
+    const auto errors = run_world(2, [&](Session& session) {
+      std::vector<StateTensor> forms = small_state();
+      for (StateTensor& form : forms) form.alias_of = -1;  // here they have memory of their own
+      State state(forms, 8);
+      if (session.topology().rank == 0) state.tensors()[is_new].is_new = true;
+      Checkpoint checkpoint(folder / "one");
+      load(checkpoint, &session, state.tensors(), true);
+      const State saved(small_state(), 7);
+      const std::size_t bytes = std::size_t{37} * 11 * 4;
+      EXPECT_EQ(std::memcmp(state.tensors()[0].data, saved.tensors()[0].data, bytes), 0);
+      EXPECT_EQ(std::memcmp(state.tensors()[6].data, saved.tensors()[0].data, bytes), 0);
+      meet(session);
+    });
+    EXPECT_THAT(errors, Each(""));
+  }
 }
 
 TEST(Checkpoints, AProcessAloneSavesAndLoads) {
