@@ -101,17 +101,17 @@ SharedId share_id(Group& group, const Collective& like, const NcclApi& api) {
   return shared;
 }
 
-// Why the device has no memory for the first collective, in which the other members would wait for this one.
-std::string lack_of_memory(const CudaDevice& device) {
+// Takes memory for the first collective. Why the device has none: the other members would wait for this one there.
+std::string lack_of_memory(DeviceScratch& first) {
   try {
-    DeviceBlocks(device, "the first collective of NCCL (HORO_GPU_BACKEND=host needs none)").add(1);
+    first.at_least(1);
     return "";
   } catch (const std::runtime_error& error) {
     return error.what();
   }
 }
 
-Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device, const Counters& counters) {
+Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device, const Counters& counters, DeviceScratch& first) {
   Offer offer;
   offer.errors = counters.nccl_errors();
   device.check(device.api().identify(device.number(), offer.uuid.data()), "identifying the device");
@@ -122,7 +122,7 @@ Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device, const Counters
   offer.may_share = may_share_a_gpu() ? 1 : 0;
   if (nccl.api) offer.nccl_version = nccl.version;
   nccl.why.copy(offer.why_not.data(), offer.why_not.size() - 1);
-  if (const std::string lack = lack_of_memory(device); offer.nccl_version != 0 && !lack.empty()) {
+  if (const std::string lack = lack_of_memory(first); offer.nccl_version != 0 && !lack.empty()) {
     offer.nccl_version = 0;
     offer.why_not = reason_of(lack);
   }
@@ -166,6 +166,7 @@ struct Setup {
   bool has_kernels;  // of all members
   std::chrono::milliseconds time;
   Pause pause;
+  std::unique_ptr<DeviceScratch>& first;
 };
 
 // Returns why the members cannot connect, the same on all of them. A member that has no connection in time gives up
@@ -178,7 +179,7 @@ std::string connect(const Setup& setup, std::unique_ptr<DeviceGroup>& made) {
   Reason why_not{};
   try {
     const NcclMembers members{group.size(), group.rank(), setup.has_kernels, shared.id, setup.time};
-    made = make_nccl_group(setup.nccl.api, setup.stream, members, setup.pause);
+    made = make_nccl_group(setup.nccl.api, setup.stream, members, setup.pause, std::move(setup.first));
   } catch (const ShutDown&) {
     throw;
   } catch (const std::runtime_error& error) {
@@ -204,16 +205,21 @@ DeviceGroup* DeviceGroups::of(const Participants& participants, const Collective
 // What the callers' streams hold up takes any time, which is not NCCL's to connect.
 void DeviceGroups::decide(const Participants& participants, const Collective& like, DeviceStream& stream) {
   const DeviceEvent before(stream.device(), stream.handle());
-  while (!before.is_complete()) stop_.pause(kIdleLook);
+  while (!before.is_complete()) {
+    watch_();
+    stop_.pause(kIdleLook);
+  }
   const NcclLibrary nccl = load_nccl(config_);
-  const std::vector<Offer> offers = exchange(participants.group, like, 0, offer_of(nccl, stream.device(), counters_));
+  first_ = std::make_unique<DeviceScratch>(stream.device(), "sums by NCCL (HORO_GPU_BACKEND=host needs none)");
+  const std::vector<Offer> offers =
+      exchange(participants.group, like, 0, offer_of(nccl, stream.device(), counters_, *first_));
   const auto without = std::ranges::find_if(offers, [](const Offer& offer) { return offer.has_kernels == 0; });
   const bool has_kernels = without == offers.end();
   std::string obstacle = obstacle_in(offers, participants.ranks);
   if (obstacle.empty()) {
     const auto pause = [this](Duration time) { stop_.pause(time); };
-    obstacle =
-        connect({participants, like, stream, nccl, has_kernels, kConnectDeadlines * config_.deadline, pause}, group_);
+    obstacle = connect(
+        {participants, like, stream, nccl, has_kernels, kConnectDeadlines * config_.deadline, pause, first_}, group_);
   }
   if (!obstacle.empty() && config_.gpu_backend == "nccl") {
     throw std::invalid_argument("HORO_GPU_BACKEND=nccl: " + obstacle);

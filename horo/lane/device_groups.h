@@ -1,7 +1,9 @@
-// DeviceGroups: how the members of one process set run collectives of device tensors: by a DeviceGroup on the devices
-// themselves, or by way of the host (Staging). The members decide it at the first such collective, together.
+// DeviceGroups: how the members of one process set, or two ranks with messages, run collectives of device tensors: by a
+// DeviceGroup on the devices themselves, or by way of the host (Staging). They decide it at the first such collective,
+// together.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -10,14 +12,16 @@
 #include "horo/lane/job.h"
 #include "horo/lane/stop_signal.h"
 #include "ring/cuda/device_group.h"
+#include "ring/cuda/device_memory.h"
 
 namespace horo {
 
 // The thread that runs the lane's tasks. config, counters and stop outlive it.
 class DeviceGroups {
  public:
-  DeviceGroups(const Config& config, const Counters& counters, StopSignal& stop)
-      : config_(config), counters_(counters), stop_(stop) {}
+  // watch: called while a first call waits for the stream, on which other groups of the thread may be in flight.
+  DeviceGroups(const Config& config, const Counters& counters, StopSignal& stop, std::function<void()> watch)
+      : config_(config), counters_(counters), stop_(stop), watch_(std::move(watch)) {}
 
   // The group of all members of the set; null: these go by way of the host. `like`: the collective, which all members
   // run, on the stream. Its first call blocks until what is on the stream is done, and all members have made it. Throws
@@ -42,7 +46,9 @@ class DeviceGroups {
   const Config& config_;
   const Counters& counters_;
   StopSignal& stop_;
+  const std::function<void()> watch_;
   bool is_decided_ = false;
+  std::unique_ptr<DeviceScratch> first_;  // what a group did not get: to free it may wait for a rank that is lost
   std::unique_ptr<DeviceGroup> group_;
 };
 

@@ -1,6 +1,7 @@
 #include "horo/lane/device_runner.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
 #include <thread>
@@ -21,6 +22,7 @@ constexpr std::uint64_t kSizesPlan = std::uint64_t{1} << 60;  // of exchanges of
 constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{200};  // between two looks at an event
 constexpr std::chrono::milliseconds kLookPause{20};
 constexpr std::chrono::seconds kLeftPatience{5};
+constexpr std::size_t kMostAborts = 64;  // at once
 
 // The elements of each member's part, where all parts are known.
 std::vector<std::size_t> counts_of(const Job& job, const Participants& participants) {
@@ -102,7 +104,8 @@ std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants
 
 // Each pair of ranks with messages has a communicator of its own, since the others take no part.
 DeviceGroups& DeviceRunner::groups_of(const Job& job) {
-  return groups_.try_emplace(job.release.ranks, context_.config, context_.counters, context_.stop).first->second;
+  const auto watch = [this] { this->watch(); };
+  return groups_.try_emplace(job.release.ranks, context_.config, context_.counters, context_.stop, watch).first->second;
 }
 
 // Sets the counts, the bytes of the result, and the outcome. Members that do not know the sizes tell them, and whether
@@ -200,10 +203,21 @@ void DeviceRunner::wait_for_rest() noexcept {
 }
 
 // At once: an abort waits for what the stream has before its own collectives, and so for the aborts of other groups.
+// Those that get no thread, as the process may have no more, come behind the others.
 void DeviceRunner::abort_groups() noexcept {
-  std::vector<std::jthread> aborts;
+  std::array<std::jthread, kMostAborts> aborts;
+  std::size_t place = 0;
   for (auto& [ranks, groups] : groups_) {
-    aborts.push_back(start_thread("horo abort", [&one = groups] { one.abort(); }));
+    try {
+      if (place < aborts.size()) aborts[place] = start_thread("horo abort", [&one = groups] { one.abort(); });
+    } catch (const std::exception&) {
+    }
+    ++place;
+  }
+  place = 0;
+  for (auto& [ranks, groups] : groups_) {
+    if (place >= aborts.size() || !aborts[place].joinable()) groups.abort();
+    ++place;
   }
 }
 

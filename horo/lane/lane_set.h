@@ -1,5 +1,6 @@
 // LaneSet: the lanes of a rank: one for each process set that it is a member of, and one for messages between two ranks
-// (send_recv), so that messages never queue behind a collective.
+// (send_recv), so that messages of the host's memory never queue behind a collective. What devices do, they do in turns
+// (DeviceTurns).
 #pragma once
 
 #include <atomic>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
 #include <utility>
 
 namespace horo {
@@ -17,10 +18,23 @@ DeviceLoan::~DeviceLoan() {
 void DeviceLoan::copy_to(void* out, std::size_t bytes, CudaStream stream) {
   const OnDevice here(device_);
   device_.check(device_.api().copy_on_device(out, data_, bytes, stream), "copying on the device");
+  if (read_) read_->hold_up(device_, stream);  // so that the next event stands for that copy, too
   read_ = std::make_shared<const DeviceEvent>(device_, stream);
 }
 
-// Where no block is large enough, the next one has twice the size of the largest: what is not used is at most as much.
+// Where no block is large enough, the next one has twice the size of the largest: all together have less than four
+// times what was asked for at most. Where there is no memory for that, it has what is asked for.
+std::byte* DeviceLoans::add_to(Place& place, std::size_t bytes, std::size_t& size) {
+  size = rounded_bytes(bytes > place.largest ? std::max(bytes, 2 * place.largest) : bytes);
+  try {
+    return place.blocks.add(size);
+  } catch (const std::runtime_error&) {
+    if (size == rounded_bytes(bytes)) throw;
+    size = rounded_bytes(bytes);
+    return place.blocks.add(size);
+  }
+}
+
 std::shared_ptr<DeviceLoan> DeviceLoans::take(const CudaDevice& device, std::size_t bytes, const DeviceStream& writer) {
   Spare spare;
   std::size_t size = 0;
@@ -32,9 +46,8 @@ std::shared_ptr<DeviceLoan> DeviceLoans::take(const CudaDevice& device, std::siz
       spare = std::move(found->second);
       place.spare.erase(found);
     } else {
-      size = rounded_bytes(bytes > place.largest ? std::max(bytes, 2 * place.largest) : bytes);
       const OnDevice here(device);
-      spare.data = place.blocks.add(size);
+      spare.data = add_to(place, bytes, size);
       place.largest = std::max(place.largest, size);
     }
   }

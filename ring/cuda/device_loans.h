@@ -61,6 +61,8 @@ class DeviceLoans : public std::enable_shared_from_this<DeviceLoans> {
     std::multimap<std::size_t, Spare> spare = {};  // by size
   };
 
+  static std::byte* add_to(Place& place, std::size_t bytes, std::size_t& size);
+
   Mutex mutex_;
   std::map<int, Place> places_ GUARDED_BY(mutex_);  // by device
 };

@@ -321,7 +321,8 @@ class TransportGroup final : public Group, public ShardedGroup {
     const bool sees_all = arenas && std::all_of(channel.ranks_of_host.begin(), channel.ranks_of_host.end(),
                                                 [&](int rank) { return arenas->sees(rank); });
     const bool is_alone = neighbours.size() == 1;
-    Allocation block = sees_all && !is_alone ? ShmSync::make_control_block(*arenas->own(), neighbours.size()) : Allocation();
+    Allocation block =
+        sees_all && !is_alone ? ShmSync::make_control_block(*arenas->own(), neighbours.size()) : Allocation();
     const auto offset = block.data ? arenas->own()->offset_of(block.data.get(), block.bytes) : std::nullopt;
     channel.offset = offset ? static_cast<std::int64_t>(*offset) : is_alone ? 0 : kNoBlock;
     gather_offsets(channel, first);

@@ -36,11 +36,11 @@ TEST(DeviceRefusals, NoMemoryToConnectIsToldWithRankDeviceAndSetting) {
   });
   EXPECT_THAT(thrown,
               Each(AllOf(HasSubstr("HORO_GPU_BACKEND=nccl: rank 1: cuda:1: allocating"),
-                         HasSubstr("for the first collective of NCCL"), HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"))));
+                         HasSubstr("for sums by NCCL (HORO_GPU_BACKEND=host"), HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"))));
 }
 
 TEST(DeviceRefusals, NoMemoryForABucketIsToldWithRankDeviceAndSetting) {
-  const FakeFails fails("allocate_blocking@1:3");  // after those that connect
+  const FakeFails fails("allocate_blocking@1:2");  // after those that connect
   const auto thrown = run_nccl(3, [](Session& session) {
     const CudaStream stream = make_stream();
     std::vector<std::unique_ptr<DeviceMemory>> memories;
@@ -62,7 +62,7 @@ TEST(DeviceRefusals, NoMemoryForABucketIsToldWithRankDeviceAndSetting) {
 }
 
 TEST(DeviceRefusals, NoMemoryForTheShardsOfASumIsToldWithRankDeviceAndSetting) {
-  const FakeFails fails("allocate_blocking@2:3");
+  const FakeFails fails("allocate_blocking@2:2");
   const auto thrown = run_nccl(3, [](Session& session) {
     const CudaStream stream = make_stream();
     DeviceMemory memory(stream, 1 << 20);
@@ -72,7 +72,7 @@ TEST(DeviceRefusals, NoMemoryForTheShardsOfASumIsToldWithRankDeviceAndSetting) {
     submission.ready = session.record(session.topology().rank, stream);
     outcome_of(session, session.submit(spec, submission));
   });
-  const auto words = AllOf(HasSubstr("cuda:2: allocating"), HasSubstr("for the shards of sums (HORO_GPU_BACKEND=host"),
+  const auto words = AllOf(HasSubstr("cuda:2: allocating"), HasSubstr("for sums by NCCL (HORO_GPU_BACKEND=host"),
                            HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"));
   EXPECT_THAT(thrown, ElementsAre(AllOf(HasSubstr("rank 2"), words), AllOf(HasSubstr("rank 2"), words), words));
 }

@@ -103,7 +103,7 @@ TEST(MemberSets, InvalidCallsFailAtOnceOnThisRankAlone) {
                 "add_set: a process set that its members alone add has a name, by which they "
                 "find each other");
       EXPECT_EQ(refusal({2, 3}, "pp"), "add_set 'pp': rank 3 is not in this world of 3");
-      while (thrown_by([&] { session.set_info(set); }) != "") std::this_thread::yield();
+      while (!thrown_by([&] { session.set_info(set); }).empty()) std::this_thread::yield();
       EXPECT_THAT(thrown_by([&] { session.remove_set(set); }), HasSubstr("rank 2 is not in process set 'tp'"));
       EXPECT_THAT(thrown_by([&] { sum_of_ones(session, set); }), HasSubstr("rank 2 is not in process set 'tp'"));
       tried.arrive_and_wait();
@@ -206,7 +206,7 @@ TEST(MemberSets, AThousandLeaveNothingBehind) {
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_LE(after.mappings, before.mappings + (test::kSanitized ? 64 : 8)) << "those of an allocator that grows";
   EXPECT_LE(after.bytes, before.bytes + (kSets - 100) * 4'096) << "of heap, of three ranks";
-  EXPECT_LE(after.shared_bytes, before.shared_bytes + (64 << 20)) << "2 MiB of an arena for a set and member";
+  EXPECT_LE(after.shared_bytes, before.shared_bytes + (std::size_t{64} << 20)) << "2 MiB of an arena for each";
   const double bytes_per_set = (static_cast<double>(after.bytes) - static_cast<double>(before.bytes)) / (kSets - 100);
   RecordProperty("bytes_per_set", std::to_string(bytes_per_set));
 }

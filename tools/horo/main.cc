@@ -37,8 +37,8 @@
 namespace horo::tools {
 namespace {
 
-constexpr int kUsage = 2;                      // exit code of a wrong command line
-constexpr int kMostResize = 1'024;             // ranks of a host
+constexpr int kUsage = 2;           // exit code of a wrong command line
+constexpr int kMostResize = 1'024;  // ranks of a host
 constexpr double kLeastProgressSeconds = 0.1;
 constexpr double kMostStartSeconds = 604'800;  // a week, as HORO_START_TIMEOUT_MS
 

@@ -36,8 +36,8 @@ enum class SyncProgress { kStaged, kSummed, kConsumed };
 class ShmSync {
  public:
   // Allocates the control block of a member in its arena, for so many members; null data where the arena is full. The
-  // members exchange the offsets of their blocks before they construct a ShmSync. A block that was freed stays until all
-  // members have destroyed their ShmSync, or for Arena::kGrace.
+  // members exchange the offsets of their blocks before they construct a ShmSync. A block that was freed stays until
+  // all members have destroyed their ShmSync, or for Arena::kGrace.
   static Allocation make_control_block(Arena& arena, std::size_t members);
 
   // `offsets`: by member, of its control block in its arena; `own` is this member's block. Throws ProtocolError for an
