@@ -356,6 +356,7 @@ void Session::shutdown(bool with_process) {
   check_process();
   waits_.finish_devices(TimePoint::max());
   engine_->leave(with_process);
+  steps_->finish();
   if (step_file_) step_file_->close();
   try {
     timeline_->stop();

@@ -43,12 +43,15 @@ bool SessionWaits::wait_stream(std::span<const std::shared_ptr<Work>> works, con
                                TimePoint until) {
   if (!wait(works, For::kIssue, until)) return false;
   const DeviceEvent* last = nullptr;  // the works of a bucket have one event
+  bool is_held_up = false;
   for (const auto& work : works) {
     const DeviceEvent* const event = work->event().get();
-    if (event != nullptr && event != last) event->hold_up(device, stream);
+    if (event == nullptr || event == last) continue;
+    event->hold_up(device, stream);
+    is_held_up = true;
     last = event;
   }
-  if (last != nullptr) context_.steps.streams_wait();
+  if (is_held_up) context_.steps.streams_wait();
   return true;
 }
 

@@ -96,7 +96,7 @@ bool DeviceMarks::move_anchor(const DeviceStepMarks& step) {
   if (!is_complete) return true;
   std::chrono::nanoseconds since{};
   if (is_anchored_ && elapsed(next_.event, since) == Read::kDone) {
-    next_.host = std::max(next_.host, anchor_.host + since - kDrift);
+    next_.host = std::max(next_.host, anchor_.host + since - since / kDriftParts);
   }
   if (anchor_.event != nullptr) spare_.push_back(anchor_.event);
   anchor_ = std::exchange(next_, {});

@@ -35,9 +35,9 @@ struct DeviceStepMarks {
 // One thread at a time. No function throws, or waits for the device.
 class DeviceMarks {
  public:
-  static constexpr std::size_t kMostEvents = 2'048;          // in use
-  static constexpr std::chrono::seconds kAnchorPeriod{1};    // between anchors
-  static constexpr std::chrono::nanoseconds kDrift{50'000};  // of the two clocks between two anchors, at most
+  static constexpr std::size_t kMostEvents = 2'048;        // in use
+  static constexpr std::chrono::seconds kAnchorPeriod{1};  // between anchors
+  static constexpr std::int64_t kDriftParts = 10'000;  // of a time that the two clocks differ by one, at most: 100 ppm
 
   explicit DeviceMarks(const CudaDevice& device) : device_(device) {}
   ~DeviceMarks();

@@ -1,7 +1,8 @@
 // DeviceSteps: steps whose marks are on the stream of a device. A host that launches kernels is ahead of the device, so
 // such a step lasts from when the stream reaches its begin until it reaches its end, and so does each of its marks and
 // waits. The device may reach them long after the host: a step is divided when a later one ends, at most kMost steps
-// later; what is not known by then has no times of the device.
+// later; what is not known by then has no times of the device, and where the host was ahead of the device, no length:
+// its time is that of the next step.
 #pragma once
 
 #include <cstddef>

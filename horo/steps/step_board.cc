@@ -109,7 +109,12 @@ void BoardSums::add(const StepRecord& record) {
   const std::int64_t length = (record.end - record.begin).count();
   wall += length;
   for (std::size_t bar = 0; bar < kBars; ++bar) bars[bar] += record.bars[bar].count();
-  known = steps == 1 ? record.known : known & record.known;
+  const bool is_timed = (record.flags & kNoDeviceTime) == 0;
+  if (is_timed || timed_steps == 0) {  // one step of a captured stream does not hide what the others tell
+    const bool is_first = is_timed ? timed_steps == 0 : steps == 1;
+    known = is_first ? record.known : known & record.known;
+  }
+  timed_steps += is_timed ? 1 : 0;
   hidden_transfer += std::max<std::int64_t>(record.hidden_transfer_ns, 0);
   hidden_copies += std::max<std::int64_t>(record.hidden_copies_ns, 0);
   collections += std::max<std::int64_t>(record.gc_ns, 0);

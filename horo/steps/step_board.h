@@ -27,7 +27,8 @@ struct BoardSums {
   std::int64_t steps = 0;
   std::int64_t wall = 0;
   std::array<std::int64_t, kBars> bars{};
-  std::int64_t known = 0;  // bits by Bar: of all steps
+  std::int64_t timed_steps = 0;  // without those whose device times are not known
+  std::int64_t known = 0;        // bits by Bar: of all timed steps, or of all where none is timed
   std::int64_t hidden_transfer = 0, hidden_copies = 0;
   std::int64_t collections = 0, run_queue = 0;                    // of the steps in which they are known
   std::int64_t sampled_steps = 0, sampled_wall = 0, samples = 0;  // of the steps whose samples are known

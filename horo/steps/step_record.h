@@ -55,7 +55,9 @@ inline constexpr std::uint32_t kEstimatedWait = 1;  // its wait is that of DDP, 
 inline constexpr std::uint32_t kTooManyWaits = 2;   // waits beyond the most that are kept are in the bars around them
 inline constexpr std::uint32_t kJobsForgotten = 4;  // jobs beyond the most that are kept count as hand-over
 inline constexpr std::uint32_t kDeviceTime = 8;     // its times are those of the stream of a device
-inline constexpr std::uint32_t kNoDeviceTime = 16;  // these are not known: its times are those of the host
+// These are not known: its times are those of the host. Where the host was ahead of the device by then, the step has no
+// length, and its time is that of the next one.
+inline constexpr std::uint32_t kNoDeviceTime = 16;
 
 // Of the ranks that were ready last: how much of this rank's skew each has caused. The largest first; rank -1: none.
 struct LateRank {

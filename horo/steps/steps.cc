@@ -21,14 +21,6 @@ void add_to(StepSums& sums, const StepRecord& record) {
 
 }  // namespace
 
-Steps::~Steps() {
-  MutexLock lock(mutex_);
-  try {
-    divide_reached();
-  } catch (const std::bad_alloc&) {  // these steps are not known
-  }
-}
-
 void Steps::waited(const StepWait& wait) noexcept {
   if (!is_training_thread()) return;
   MutexLock lock(mutex_);
@@ -188,6 +180,14 @@ std::vector<StepRecord> Steps::last(std::size_t count) const {
   const std::size_t most = std::min(count, ring_.size());
   for (std::size_t i = most; i > 0; --i) found.push_back(ring_[(count_ - i) % kKept]);
   return found;
+}
+
+void Steps::finish() noexcept {
+  MutexLock lock(mutex_);
+  try {
+    divide_reached();
+  } catch (const std::bad_alloc&) {  // these steps are not known
+  }
 }
 
 std::optional<StepRecord> Steps::last_step() const {

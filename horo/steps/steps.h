@@ -50,8 +50,7 @@ class Steps {
         notice_(std::move(notice)),
         told_(std::move(told)) {}
 
-  // Steps that a device has reached meanwhile are divided.
-  ~Steps();
+  ~Steps() { finish(); }
   Steps(const Steps&) = delete;
   Steps& operator=(const Steps&) = delete;
 
@@ -79,6 +78,9 @@ class Steps {
   // The calling thread ends a step. StepEnd::last_submission is not read. A step that a device has not reached is
   // divided at the end of a later one. The first one of a thread begins its first step.
   void end(StepEnd end, std::span<const StepMark> marks) noexcept;
+
+  // Divides the steps that a device has reached meanwhile. Any thread: no step follows.
+  void finish() noexcept;
 
   std::optional<StepRecord> last_step() const;
   // The number of the last step, or of the one before while it ends. Never blocks.

@@ -93,6 +93,35 @@ const StepRecord* together_with(const StepRecord& other, const std::vector<StepR
   return best;
 }
 
+// Gives the steps what the kernel has counted in all of them together: first to those that took longer than usual, as
+// long as they did; the rest by their own times.
+void share_out(double counted, double usual, std::span<const StepRecord> steps, double* shares) {
+  const auto beyond = [usual](const StepRecord& step) { return std::max(own_time(step) - usual, 0.0); };
+  double all = 0, all_beyond = 0;
+  for (const StepRecord& step : steps) all += own_time(step), all_beyond += beyond(step);
+  const double first = std::min(counted, all_beyond);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (all_beyond > 0) shares[i] += first * beyond(steps[i]) / all_beyond;
+    if (all > 0) shares[i] += (counted - first) * own_time(steps[i]) / all;
+  }
+}
+
+// Of each step, nanoseconds without a core. The kernel is asked every 10 ms at most: what it tells is that of all steps
+// since.
+std::vector<double> without_core(const std::vector<StepRecord>& steps) {
+  std::vector<double> own, found(steps.size());
+  for (const StepRecord& step : steps) own.push_back(own_time(step));
+  const double usual = median(std::move(own));
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].run_queue_ns == kNotKnown) continue;
+    share_out(static_cast<double>(steps[i].run_queue_ns), usual, std::span(steps).subspan(first, i + 1 - first),
+              &found[first]);
+    first = i + 1;
+  }
+  return found;
+}
+
 // One step of all ranks.
 struct Row {
   std::vector<const StepRecord*> steps;  // by place in `ranks`
@@ -122,7 +151,9 @@ std::vector<Row> rows_of(std::span<const RankSteps> ranks) {
 
 class Search {
  public:
-  Search(std::span<const RankSteps> ranks, std::vector<Row> rows) : ranks_(ranks), rows_(std::move(rows)) {}
+  Search(std::span<const RankSteps> ranks, std::vector<Row> rows) : ranks_(ranks), rows_(std::move(rows)) {
+    for (const RankSteps& rank : ranks_) without_core_.push_back(without_core(rank.steps));
+  }
 
   std::optional<Straggler> run() {
     double time = 0, all = 0;
@@ -274,8 +305,8 @@ class Search {
           return std::max<double>(static_cast<double>(step.gc_ns), 0);
         }))
       return;
-    if (covers(Cause::kNoCore, [](const StepRecord& step, std::size_t) {
-          return std::max<double>(static_cast<double>(step.run_queue_ns), 0);
+    if (covers(Cause::kNoCore, [&](const StepRecord& step, std::size_t place) {
+          return without_core_[place][static_cast<std::size_t>(&step - ranks_[place].steps.data())];
         }))
       return;
     Bar best = Bar::kInput;
@@ -314,9 +345,10 @@ class Search {
 
   const std::span<const RankSteps> ranks_;
   const std::vector<Row> rows_;
-  std::vector<std::size_t> late_rows_;    // with at least half of Straggler::late
-  std::vector<std::size_t> late_places_;  // of the rank or of the host's ranks; empty: it is not among `ranks`
-  double late_sum_ = 0;                   // over late_rows_
+  std::vector<std::vector<double>> without_core_;  // by place and step
+  std::vector<std::size_t> late_rows_;             // with at least half of Straggler::late
+  std::vector<std::size_t> late_places_;           // of the rank or of the host's ranks; empty: it is not among `ranks`
+  double late_sum_ = 0;                            // over late_rows_
   Straggler found_;
 };
 

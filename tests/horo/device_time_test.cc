@@ -5,12 +5,14 @@
 #include <map>
 #include <numeric>
 
+#include "tests/horo/checkpoint/states.h"
 #include "tests/horo/device_calls.h"
 
 namespace horo {
 namespace {
 
 using testing::Each;
+using testing::HasSubstr;
 
 constexpr int kSteps = 12;
 constexpr std::int64_t kForwardUs = 8'000, kBackwardUs = 5'000, kOptimizerUs = 3'000, kLateUs = 20'000;
@@ -43,7 +45,6 @@ class Loop {
       mark(MarkKind::kOptimizer, false);
     }
     gradient_.read();  // what is on the stream has ended
-    end();
   }
 
   // Milliseconds, the median of the steps.
@@ -56,17 +57,18 @@ class Loop {
     return found[found.size() / 2];
   }
 
- private:
-  void mark(MarkKind kind, bool opens) {
-    session_.record_mark(static_cast<std::uint32_t>(marks_.size()), rank_, stream_);
-    marks_.push_back({kind, opens, Clock::now()});
-  }
   void end() {
     session_.record_mark(Steps::kEndOfStep, rank_, stream_);
     StepEnd end{.at = Clock::now()};
     end.kinds = 0x1f;
     session_.steps().end(end, marks_);
     marks_.clear();
+  }
+
+ private:
+  void mark(MarkKind kind, bool opens) {
+    session_.record_mark(static_cast<std::uint32_t>(marks_.size()), rank_, stream_);
+    marks_.push_back({kind, opens, Clock::now()});
   }
   void spend(std::int64_t us) { from_fake<decltype(fake_cuda_spend)>("fake_cuda_spend")(stream_, us); }
 
@@ -81,6 +83,7 @@ class Loop {
 void expect_device_time(Session& session) {
   Loop loop(session);
   loop.run();
+  loop.end();
   const std::vector<StepRecord> steps = session.steps().last(100);
   ASSERT_GE(steps.size(), std::size_t{kSteps - 1});
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -110,6 +113,21 @@ TEST(DeviceTime, DelaysOfLateStreamsLandInTheirBarsAndTheHostNeverWaits) {
   const std::int64_t waits = device_counts().host_waits;
   EXPECT_THAT(run_world(2, expect_device_time, on_fake_nccl()), Each(""));
   EXPECT_EQ(device_counts().host_waits, waits);
+}
+
+// They are divided at the end of a later step, and there is none.
+TEST(DeviceTime, TheLastStepsAreInTheFileOfTheJob) {
+  const checkpoint::TemporaryFolder folder;
+  Config config = on_fake_nccl();
+  config.steps = folder / "steps";
+  EXPECT_THAT(run_world(
+                  2, [](Session& session) { Loop(session).run(); }, config),
+              Each(""));
+  for (const char* name : {"steps", "steps.rank1"}) {
+    const std::string lines = checkpoint::bytes_in_file(folder / name);
+    EXPECT_EQ(std::ranges::count(lines, '\n'), kSteps) << lines;
+    EXPECT_THAT(lines, HasSubstr("\"step\":" + std::to_string(kSteps) + ","));
+  }
 }
 
 TEST(DeviceTime, DelaysLandInTheirBarsByWayOfTheHost) {

@@ -35,7 +35,9 @@ enum {
   HORO_STEP_TOO_MANY_WAITS = 2, /* waits beyond the most that are kept are in the bars around them */
   HORO_STEP_JOBS_FORGOTTEN = 4, /* collectives beyond the most that are kept count as hand-over */
   HORO_STEP_DEVICE_TIME = 8,    /* its times are those of the stream of a device: when it has reached the marks */
-  HORO_STEP_NO_DEVICE_TIME = 16 /* these are not known: its times are those of the host */
+  /* These are not known: its times are those of the host. Where the host was ahead of the device by then, the step has
+   * no length, and its time is that of the next one. */
+  HORO_STEP_NO_DEVICE_TIME = 16
 };
 
 /* One step of this rank. Times are nanoseconds, those of the clock CLOCK_MONOTONIC; the bars add up to time_ns. -1: not

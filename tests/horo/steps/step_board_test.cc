@@ -63,6 +63,25 @@ TEST(StepWire, AStepKeepsItsFiguresAndEndsOnTheReadersClock) {
   EXPECT_LE(encode(longest).size(), kMaxStepBytes);
 }
 
+TEST(BoardSums, AStepWithoutTheTimesOfItsDeviceDoesNotHideThoseOfTheOthers) {
+  const std::int64_t forward = bit_of(Bar::kForward);
+  StepRecord lost = step(1);
+  lost.flags = kNoDeviceTime;
+  lost.known &= ~bit_of(Bar::kForward);
+  BoardSums sums;
+  sums.add(lost);
+  EXPECT_EQ(sums.known & forward, 0);
+  sums.add(step(2));
+  EXPECT_EQ(sums.known & forward, forward);
+  sums.add(lost);
+  EXPECT_EQ(sums.known & forward, forward);
+  StepRecord without_marks = step(3);
+  without_marks.known = kKnownWithoutMarks;
+  sums.add(without_marks);
+  EXPECT_EQ(sums.known & forward, 0);
+  EXPECT_EQ(sums.steps, 4);
+}
+
 TEST(StepBoard, AReaderHasTheSumsAndTheLastSteps) {
   const auto memory = std::make_unique<Memory>();
   const StepBoard reader(memory->bytes);

@@ -125,6 +125,23 @@ TEST(Straggler, EvidencePrecedesTheBarItIsIn) {
   }
 }
 
+// The kernel is asked every 10 ms at most, and tells of all steps since.
+TEST(Straggler, AReadingOfTheKernelCoversTheStepsSinceTheLastOne) {
+  std::mt19937 random(3);
+  std::int64_t since = 0;
+  const auto found = searched({.plant = [&](int rank, int step, StepRecord& record) {
+    if (rank != 1) return;
+    if (random() % 7 == 0) {
+      add(record, Bar::kBackward, milliseconds(30));
+      since += 29'000'000;
+    }
+    record.run_queue_ns = step % 4 == 3 ? std::exchange(since, 0) : kNotKnown;
+  }});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 1);
+  EXPECT_EQ(found->cause, Cause::kNoCore);
+}
+
 TEST(Straggler, AStoppedRank) {
   std::vector<int> stops{11, 40, 47, 90, 111};
   std::vector<RankSteps> ranks = Job{.plant = [&](int rank, int step, StepRecord& record) {

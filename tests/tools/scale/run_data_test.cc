@@ -74,6 +74,33 @@ TEST(MeasureRun, ABarThatOneRowDoesNotKnowIsNotKnown) {
   EXPECT_EQ(run.samples_of_rank, std::nullopt);
 }
 
+TEST(MeasureRun, AStepWithoutTheTimesOfItsDeviceDoesNotHideThoseOfTheOthers) {
+  auto rows = rows_of(2, 50, 10 * kMs);
+  rows[0][30].bars[index_of(Bar::kBackward)].reset();
+  rows[0][30].is_timed = false;
+  for (StepRow& row : rows[1]) {
+    row.bars[index_of(Bar::kBackward)].reset();
+    row.is_timed = false;
+  }
+  const RunData run = measure_run(rows, StepWindow{kSecond});
+  EXPECT_TRUE(run.by_rank[0].sums.is_known[index_of(Bar::kBackward)]);
+  EXPECT_FALSE(run.by_rank[1].sums.is_known[index_of(Bar::kBackward)]);
+}
+
+TEST(MeasureRun, TheTimeWithoutACoreIsThatOfTheRowsThatKnowIt) {
+  auto rows = rows_of(2, 50, 10 * kMs);
+  for (std::size_t i = 0; i < 50; ++i) {
+    rows[0][i].run_queue = i % 3 == 0 ? std::optional<std::int64_t>(3 * kMs) : std::nullopt;
+    rows[1][i].run_queue.reset();
+  }
+  const RunData run = measure_run(rows, StepWindow{kSecond});
+  EXPECT_EQ(run.by_rank[0].sums.run_queue, 13 * 3 * kMs) << "steps 11 to 50";
+  EXPECT_EQ(run.by_rank[1].sums.run_queue, std::nullopt);
+  StepSums both;
+  for (const RankSums& rank : run.by_rank) add_sums(both, rank.sums);
+  EXPECT_EQ(both.run_queue, 13 * 3 * kMs);
+}
+
 TEST(MeasureRun, CountsWhatEachRankMakesTheOthersWait) {
   auto rows = rows_of(3, 50, 10 * kMs);
   for (const std::size_t waiting : {0, 1}) {

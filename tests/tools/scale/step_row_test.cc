@@ -27,6 +27,16 @@ TEST(ParseStepLine, ReadsTheFiguresOfARank) {
   EXPECT_EQ(line.row->late.at(2), 4);
 }
 
+TEST(ParseStepLine, SaysWhetherTheTimesOfTheDeviceAreKnown) {
+  const std::string line(kLine);
+  EXPECT_TRUE(parse_step_line(line).row->is_timed);
+  const std::string notes = line.substr(0, line.rfind(",\"flags\"")) + ",\"notes\":[";
+  EXPECT_TRUE(parse_step_line(notes + "\"device_time\"]}").row->is_timed);
+  const StepRow row = *parse_step_line(notes + "\"too_many_waits\",\"no_device_time\"]}").row;
+  EXPECT_FALSE(row.is_timed);
+  EXPECT_EQ(record_of(row).flags, kNoDeviceTime);
+}
+
 TEST(RecordOf, HasWhatTheRankHasWritten) {
   StepRow row = *parse_step_line(kLine).row;
   row.late = {{0, 1}, {2, 4}, {3, 2}, {9, 3}};

@@ -127,16 +127,32 @@ bool StepWindow::is_warm_up(std::int64_t index, std::int64_t elapsed_ns) const {
   return elapsed_ns < warm_up_ns() || (index < kWarmUpSteps && elapsed_ns < length_ns);
 }
 
-void add_row(StepSums& sums, const StepRow& row) {
+namespace {
+
+// One row without the times of its device does not hide what the others tell.
+void add_what_is_known(StepSums& sums, const StepRow& row) {
+  if (!row.is_timed && sums.timed_rows > 0) return;
+  const bool is_first = row.is_timed ? sums.timed_rows == 0 : sums.rows == 0;
   for (std::size_t i = 0; i < kBars; ++i) {
-    sums.bars[i] += row.bars[i].value_or(0);
-    sums.is_known[i] = row.bars[i].has_value() && (sums.rows == 0 || sums.is_known[i]);
+    sums.is_known[i] = row.bars[i].has_value() && (is_first || sums.is_known[i]);
   }
+}
+
+void add_known(std::optional<std::int64_t>& sum, const std::optional<std::int64_t>& more) {
+  if (more) sum = sum.value_or(0) + *more;
+}
+
+}  // namespace
+
+void add_row(StepSums& sums, const StepRow& row) {
+  for (std::size_t i = 0; i < kBars; ++i) sums.bars[i] += row.bars[i].value_or(0);
+  add_what_is_known(sums, row);
   ++sums.rows;
+  sums.timed_rows += row.is_timed ? 1 : 0;
   sums.time += row.time;
   sums.hidden_transfer += row.hidden_transfer;
   sums.samples = sums.samples && row.samples ? std::optional(*sums.samples + *row.samples) : std::nullopt;
-  sums.run_queue = sums.run_queue && row.run_queue ? std::optional(*sums.run_queue + *row.run_queue) : std::nullopt;
+  add_known(sums.run_queue, row.run_queue);
 }
 
 void add_sums(StepSums& sums, const StepSums& more) {
@@ -148,7 +164,7 @@ void add_sums(StepSums& sums, const StepSums& more) {
   sums.time += more.time;
   sums.hidden_transfer += more.hidden_transfer;
   sums.samples = sums.samples && more.samples ? std::optional(*sums.samples + *more.samples) : std::nullopt;
-  sums.run_queue = sums.run_queue && more.run_queue ? std::optional(*sums.run_queue + *more.run_queue) : std::nullopt;
+  add_known(sums.run_queue, more.run_queue);
 }
 
 RunData measure_run(std::span<const std::vector<StepRow>> by_rank, const StepWindow& window) {

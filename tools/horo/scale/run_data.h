@@ -15,11 +15,12 @@ namespace horo::tools {
 // Sums over rows: a row is one step of one rank.
 struct StepSums {
   std::int64_t rows = 0, time = 0;
+  std::int64_t timed_rows = 0;              // StepRow::is_timed; of add_row() alone
   std::optional<std::int64_t> samples = 0;  // none: at least one row does not know them
   std::array<std::int64_t, kBars> bars{};
-  std::array<bool, kBars> is_known{};  // in every row
+  std::array<bool, kBars> is_known{};  // in every timed row, or in every row where none is timed
   std::int64_t hidden_transfer = 0;
-  std::optional<std::int64_t> run_queue = 0;
+  std::optional<std::int64_t> run_queue;  // of the rows that have it, which is that of all before them, too
 };
 
 struct RankSums {

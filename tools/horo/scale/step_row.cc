@@ -69,6 +69,9 @@ StepLine parse_step_line(std::string_view line) {
   row.run_queue = number_in(object, "run_queue");
   row.samples = number_in(object, "samples");
   row.work = number_in(object, "work");
+  const auto notes = object.find("notes");
+  row.is_timed =
+      notes == object.end() || !notes->is_array() || std::ranges::find(*notes, "no_device_time") == notes->end();
   read_late(object, row);
   if (sum_of(row) != row.time) {
     return refused(
@@ -88,6 +91,7 @@ StepRecord record_of(const StepRow& row) {
     if (row.bars[i]) record.known |= bit_of(static_cast<Bar>(i));
   }
   record.hidden_transfer_ns = row.hidden_transfer;
+  if (!row.is_timed) record.flags = kNoDeviceTime;
   record.gc_ns = row.gc.value_or(kNotKnown);
   record.run_queue_ns = row.run_queue.value_or(kNotKnown);
   record.samples = row.samples.value_or(kNotKnown);

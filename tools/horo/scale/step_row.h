@@ -24,6 +24,7 @@ struct StepRow {
   // Beside the bars.
   std::int64_t hidden_transfer = 0;
   OptionalNs gc, run_queue;
+  bool is_timed = true;  // false: it is of a device, whose times are not known
   std::optional<std::int64_t> samples, work;
   std::map<std::int64_t, std::int64_t> late;  // by rank: how much of this rank's skew it has caused
 };
