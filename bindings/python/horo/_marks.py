@@ -22,6 +22,7 @@ from horo._submissions import streams
 INPUT, BACKWARD, OPTIMIZER = _native.MARK_INPUT, _native.MARK_BACKWARD, _native.MARK_OPTIMIZER
 CHECKPOINT, COLLECTION = _native.MARK_CHECKPOINT, _native.MARK_COLLECTION
 CAPACITY = 512  # marks; more of them in a step are handed over earlier
+LARGEST = 1 << 48  # number of samples or elements of a batch or step: sums over steps fit in 64 bits
 NOT_KNOWN = -1
 
 
@@ -43,7 +44,7 @@ class Marks:
         self._is_on = False  # the accounting of the session
         self._kinds = 0  # that are marked in this process, by 1 << kind
         self.has_input = False  # among them
-        self._batches = {}  # shape of the last one of each iterator, which no backward has used yet
+        self._batches = {}  # rows and elements of the last one of each iterator, which no backward has used yet
         self._samples = self._work = NOT_KNOWN
         self._shape, self._rows, self._elements = (), 1, 1  # of the last batch that was used
         self.thread = None  # the training thread
@@ -106,8 +107,24 @@ class Marks:
     def has_batch(self, iterator, batch):
         """The training thread has got this batch from an iterator of a loader, with gradients on: it counts when a
         backward follows. What it gets without gradients, as a validation that may end early does, is for none."""
-        if self.thread == get_ident() and (shape := shape_of(batch)) is not None:
-            self._batches[id(iterator)] = shape
+        if self.thread != get_ident() or (shape := shape_of(batch)) is None:
+            return
+        try:
+            if shape != self._shape and not self._measure(shape):
+                return
+        except Exception:  # of an odd shape
+            return
+        self._batches[id(iterator)] = self._rows, self._elements
+
+    def _measure(self, shape):
+        """Whether it has sizes that are known: those of a nested tensor are not."""
+        sizes = tuple(shape)
+        for size in sizes:
+            if type(size) is not int or size < 0:
+                return False
+        self._shape = sizes
+        self._rows, self._elements = min(sizes[0] if sizes else 1, LARGEST), min(math.prod(sizes), LARGEST)
+        return True
 
     def has_no_batch(self, iterator):
         """It has ended, as that of a validation: what it gave last was for no backward."""
@@ -117,18 +134,15 @@ class Marks:
     def uses_batch(self):
         """An outermost backward begins. A step may have batches of several loaders."""
         if self._batches and self.thread == get_ident():
-            if self._samples < 0:
-                self._samples = self._work = 0
-            for shape in self._batches.values():
-                if shape != self._shape:
-                    self._shape, self._rows, self._elements = (
-                        shape,
-                        int(shape[0]) if shape else 1,
-                        int(math.prod(shape)),
-                    )
-                self._samples += self._rows
-                self._work += self._elements
-            self._batches.clear()
+            batches, self._batches = self._batches, {}
+            samples, work = self._samples, self._work
+            if samples < 0:
+                samples = work = 0
+            for rows, elements in batches.values():
+                samples += rows
+                work += elements
+            self._samples = samples if samples < LARGEST else LARGEST
+            self._work = work if work < LARGEST else LARGEST
 
     def end_step(self, session, stream=0, flags=0):
         """The calling thread ends a step."""
@@ -171,22 +185,29 @@ def collected(phase, info):
 
 
 def shape_of(batch):
-    """That of the first object with a shape in a batch, depth first; None: there is none. Looks at a few objects."""
-    for _ in range(4):
-        if isinstance(batch, (tuple, list)) and batch:
-            batch = batch[0]
-        elif isinstance(batch, dict):
-            batch = next(iter(batch.values()), None)
-        else:
-            shape = getattr(batch, "shape", None)
-            return shape if isinstance(shape, tuple) else None
+    """That of the first object with a shape in a batch, depth first; None: there is none, or it is no tuple. Looks at a
+    few objects, and never raises, whatever they do."""
+    try:
+        for _ in range(4):
+            if isinstance(batch, (tuple, list)) and batch:
+                batch = batch[0]
+            elif isinstance(batch, dict):
+                batch = next(iter(batch.values()), None)
+            else:
+                shape = batch.shape
+                return shape if isinstance(shape, tuple) else None
+    except Exception:  # of the batch: it has no shape
+        pass
     return None
 
 
 def has_gradients():
     """Whether the calling thread records gradients. Without torch it always does."""
-    torch = module("torch")
-    return torch is None or torch.is_grad_enabled()
+    torch = sys.modules.get("torch")
+    try:
+        return torch is None or torch.is_grad_enabled()
+    except AttributeError:  # another thread imports it
+        return True
 
 
 class _Input:
