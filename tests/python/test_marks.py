@@ -76,3 +76,9 @@ def test_huge_shapes_fit_into_the_record_of_a_step(marks, shape):
         samples, work = take(marks, Shaped(shape))
         _marks._ENDED.pack(_marks._ENDED.size, 0, 0, samples, work, 0, 0, 0)
     assert work == _marks.LARGEST
+
+
+def test_batches_that_no_backward_uses_take_no_more_memory(marks):
+    for _ in range(3 * _marks.MOST_BATCHES):
+        list(horo.input([np.ones(2)]))
+    assert len(marks.batches) <= _marks.MOST_BATCHES and len(marks._gone) <= _marks.MOST_BATCHES
