@@ -1,5 +1,7 @@
 """What the accounting of steps takes from batches and loaders: it has nothing of them to rely on."""
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -82,3 +84,26 @@ def test_batches_that_no_backward_uses_take_no_more_memory(marks):
     for _ in range(3 * _marks.MOST_BATCHES):
         list(horo.input([np.ones(2)]))
     assert len(marks.batches) <= _marks.MOST_BATCHES and len(marks._gone) <= _marks.MOST_BATCHES
+
+
+class Loader(list):
+    """A loader with methods of its own, some of which copies and pickles look for."""
+
+    epoch = 3
+
+    def __deepcopy__(self, memo):
+        return Loader(["copied"])
+
+    def __getstate__(self):
+        return {}
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_the_copy_of_an_input_is_an_input(copied):
+    loader = horo.input([1, 2, 3])
+    other = copied(loader)
+    assert type(other) is type(loader) and len(other) == 3 and list(other) == list(loader) == [1, 2, 3]
+    assert type(copied(horo.input(Loader([1])))) is type(loader)
+    assert horo.input(Loader([1])).epoch == 3
+    with pytest.raises(AttributeError, match="lacks"):
+        loader.lacks

@@ -276,6 +276,7 @@ class _Loader:
         self._loader = loader
 
     def __iter__(self):
+        marks.makes(INPUT)  # the process may have a copy of the loader alone
         before = len(marks.batches)
         with marked(INPUT):
             iterator = iter(self._loader)
@@ -286,6 +287,9 @@ class _Loader:
         return len(self._loader)
 
     def __getattr__(self, name):
+        # Copies and pickles look for methods of this object, also before it has a loader.
+        if name == "_loader" or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._loader, name)
 
 
