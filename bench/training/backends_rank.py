@@ -1,4 +1,4 @@
-"""One rank of bench/torch_distributed, started by two_backends.py with a task of backends.py. The result: inputs of
+"""One rank of bench/torch_distributed, started by backends.py with a task. The result: inputs of
 backends.row_of(), one for each size or kind of step."""
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The start and the turns of the ranks of bench/torch_distributed and bench/zero: each has a group over Gloo and one
+"""The life and the turns of the ranks of bench/torch_distributed and bench/zero: each has a group over Gloo and one
 over the backend "horo". The argument of a rank is its JSON task; rank 0 writes result.json into its folder."""
 
 import gc

@@ -1,4 +1,4 @@
-"""One rank of bench/zero, started by two_backends.py. The result:
+"""One rank of bench/zero, which starts it. The result:
 
 {"quiet": [one per round], "bytes": of the parameters, "contestants": {name: {"seconds": [of a step, one per round],
  "held": bytes of a rank for each element, "sent": bytes of a step for each byte of the parameters, mean of the

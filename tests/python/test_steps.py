@@ -13,6 +13,10 @@ def test_delays_land_in_their_bars_and_the_bars_add_up(run_program):
     run_program("steps", 2)
 
 
+def test_each_batch_that_a_backward_uses_counts_once(run_program):
+    run_program("batches", 1)
+
+
 @pytest.mark.parametrize("mode", ["on", "unmarked", "off"])
 def test_a_script_of_numpy_has_its_waits_and_no_more(run_program, tmp_path, mode):
     settings = {"unmarked": {"HORO_MARKS": "off"}, "off": {"HORO_ACCOUNTING": "off"}}.get(mode, {})

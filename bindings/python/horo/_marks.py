@@ -8,6 +8,7 @@ ignored. Nothing is known before the first end.
 import array
 import contextlib
 import ctypes
+import itertools
 import math
 import os
 import struct
@@ -22,6 +23,8 @@ from horo._submissions import streams
 INPUT, BACKWARD, OPTIMIZER = _native.MARK_INPUT, _native.MARK_BACKWARD, _native.MARK_OPTIMIZER
 CHECKPOINT, COLLECTION = _native.MARK_CHECKPOINT, _native.MARK_COLLECTION
 CAPACITY = 512  # marks; more of them in a step are handed over earlier
+MOST_BATCHES = 4096  # that wait for a backward
+LARGEST = 1 << 48  # number of samples or elements of a batch or step: sums over steps fit in 64 bits
 NOT_KNOWN = -1
 
 
@@ -43,7 +46,9 @@ class Marks:
         self._is_on = False  # the accounting of the session
         self._kinds = 0  # that are marked in this process, by 1 << kind
         self.has_input = False  # among them
-        self._batches = {}  # shape of the last one of each iterator, which no backward has used yet
+        self.batches = []  # that no backward has used yet: (number of the iterator, rows, elements)
+        self._gone = set()  # numbers of iterators that have ended since the last backward
+        self._iterators = itertools.count(1)
         self._samples = self._work = NOT_KNOWN
         self._shape, self._rows, self._elements = (), 1, 1  # of the last batch that was used
         self.thread = None  # the training thread
@@ -103,32 +108,75 @@ class Marks:
         if self._session is not None and not self._session.closed:
             quick.horo_add_marks(self._session.pointer, self._address, count)
 
-    def has_batch(self, iterator, batch):
+    def has_batch(self, iterator, batch, before):
         """The training thread has got this batch from an iterator of a loader, with gradients on: it counts when a
-        backward follows. What it gets without gradients, as a validation that may end early does, is for none."""
-        if self.thread == get_ident() and (shape := shape_of(batch)) is not None:
-            self._batches[id(iterator)] = shape
+        backward follows. What it gets without gradients, as a validation that may end early does, is for none.
 
-    def has_no_batch(self, iterator):
-        """It has ended, as that of a validation: what it gave last was for no backward."""
+        before: len(batches) before the iterator made it. Batches that it took from other iterators meanwhile are in it,
+        or in one that it makes later: they do not count."""
+        if self.thread != get_ident():
+            return
+        batches = self.batches
+        if len(batches) > before:
+            del batches[before:]
+        if (shape := shape_of(batch)) is None:
+            return
+        try:
+            if shape != self._shape and not self._measure(shape):
+                return
+        except Exception:  # of an odd shape
+            return
+        try:
+            number = iterator._horo_number
+        except AttributeError:
+            number = iterator._horo_number = next(self._iterators)
+        if len(batches) >= MOST_BATCHES:  # of a script that has gradients on and no backward
+            batches.clear()
+            self._gone.clear()
+        batches.append((number, self._rows, self._elements))
+
+    def _measure(self, shape):
+        """Whether it has sizes that are known: those of a nested tensor are not."""
+        sizes = tuple(shape)
+        for size in sizes:
+            if type(size) is not int or size < 0:
+                return False
+        self._shape = sizes
+        self._rows, self._elements = min(sizes[0] if sizes else 1, LARGEST), min(math.prod(sizes), LARGEST)
+        return True
+
+    def has_no_batch(self, iterator, before):
+        """It has ended: batches that it gave for no backward yet are those of a validation, if others follow."""
+        if self.thread != get_ident():
+            return
+        del self.batches[before:]
+        if (number := getattr(iterator, "_horo_number", None)) is not None:
+            self._gone.add(number)
+            iterator._horo_number = next(self._iterators)  # a loader may use it for its next pass
+
+    def takes_back(self, before):
+        """What an iterator took from others when it was made is in the batches that it makes."""
         if self.thread == get_ident():
-            self._batches.pop(id(iterator), None)
+            del self.batches[before:]
 
     def uses_batch(self):
-        """An outermost backward begins. A step may have batches of several loaders."""
-        if self._batches and self.thread == get_ident():
-            if self._samples < 0:
-                self._samples = self._work = 0
-            for shape in self._batches.values():
-                if shape != self._shape:
-                    self._shape, self._rows, self._elements = (
-                        shape,
-                        int(shape[0]) if shape else 1,
-                        int(math.prod(shape)),
-                    )
-                self._samples += self._rows
-                self._work += self._elements
-            self._batches.clear()
+        """An outermost backward begins. It uses all batches since the last one; those of iterators that have ended only
+        if there are no others."""
+        batches, gone = self.batches, self._gone
+        if not (batches or gone) or self.thread != get_ident():
+            return
+        self.batches = []
+        if gone:
+            self._gone = set()
+            batches = [batch for batch in batches if batch[0] not in gone] or batches
+        samples, work = self._samples, self._work
+        if samples < 0:
+            samples = work = 0
+        for _, rows, elements in batches:
+            samples += rows
+            work += elements
+        self._samples = samples if samples < LARGEST else LARGEST
+        self._work = work if work < LARGEST else LARGEST
 
     def end_step(self, session, stream=0, flags=0):
         """The calling thread ends a step."""
@@ -139,7 +187,8 @@ class Marks:
             return
         if self.thread != get_ident():
             self.thread, self._count = get_ident(), 0
-            self._batches, self._samples, self._work = {}, NOT_KNOWN, NOT_KNOWN
+            self.batches, self._gone = [], set()
+            self._samples = self._work = NOT_KNOWN
         if self._place is not None or session.device is not None:
             self._look_at_device(session.device)
         if self._place is not None:
@@ -171,22 +220,29 @@ def collected(phase, info):
 
 
 def shape_of(batch):
-    """That of the first object with a shape in a batch, depth first; None: there is none. Looks at a few objects."""
-    for _ in range(4):
-        if isinstance(batch, (tuple, list)) and batch:
-            batch = batch[0]
-        elif isinstance(batch, dict):
-            batch = next(iter(batch.values()), None)
-        else:
-            shape = getattr(batch, "shape", None)
-            return shape if isinstance(shape, tuple) else None
+    """That of the first object with a shape in a batch, depth first; None: there is none, or it is no tuple. Looks at a
+    few objects, and never raises, whatever they do."""
+    try:
+        for _ in range(4):
+            if isinstance(batch, (tuple, list)) and batch:
+                batch = batch[0]
+            elif isinstance(batch, dict):
+                batch = next(iter(batch.values()), None)
+            else:
+                shape = batch.shape
+                return shape if isinstance(shape, tuple) else None
+    except Exception:  # of the batch: it has no shape
+        pass
     return None
 
 
 def has_gradients():
     """Whether the calling thread records gradients. Without torch it always does."""
-    torch = module("torch")
-    return torch is None or torch.is_grad_enabled()
+    torch = sys.modules.get("torch")
+    try:
+        return torch is None or torch.is_grad_enabled()
+    except AttributeError:  # another thread imports it
+        return True
 
 
 class _Input:
@@ -199,16 +255,17 @@ class _Input:
         return self
 
     def __next__(self):
+        before = len(marks.batches)
         marks.begin(INPUT)
         try:
             batch = next(self._iterator)
         except StopIteration:
-            marks.has_no_batch(self)
+            marks.has_no_batch(self, before)
             raise
         finally:
             marks.end(INPUT)
         if has_gradients():
-            marks.has_batch(self, batch)
+            marks.has_batch(self, batch, before)
         return batch
 
 
@@ -219,13 +276,20 @@ class _Loader:
         self._loader = loader
 
     def __iter__(self):
+        marks.makes(INPUT)  # the process may have a copy of the loader alone
+        before = len(marks.batches)
         with marked(INPUT):
-            return _Input(iter(self._loader))
+            iterator = iter(self._loader)
+        marks.takes_back(before)
+        return _Input(iterator)
 
     def __len__(self):
         return len(self._loader)
 
     def __getattr__(self, name):
+        # Copies and pickles look for methods of this object, also before it has a loader.
+        if name == "_loader" or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._loader, name)
 
 

@@ -58,9 +58,9 @@ def last_step():
     """Where the time of this rank's last step went, as a dict; None: no step has ended, or HORO_ACCOUNTING=off.
 
     All times are integers in nanoseconds. "bars" add up to "time"; None: not known, its time is part of "between".
-    "late" has this rank's skew by the rank that it waited for. "cpu", "run_queue" and "switches" are of the time since
-    the last step that has them: the kernel is asked every 10 ms at most. docs/scaling.md has all words. Any thread;
-    never blocks.
+    "late" has this rank's skew by the rank that it waited for. The kernel is asked for "cpu", "run_queue" and
+    "switches" every 10 ms at most: a step has those of all steps since the last one that has them, or None. So that of
+    a window is the sum of what is known. docs/scaling.md has all words. Any thread; never blocks.
     """
     steps = last_steps(1)
     return steps[0] if steps else None

@@ -91,18 +91,19 @@ def _mark_loaders(loaders):
 
     @functools.wraps(advance)
     def advanced(self):
+        before = len(marks.batches)
         marks.begin(INPUT)
         try:
             batch = advance(self)
         except StopIteration:
-            marks.has_no_batch(self)
+            marks.has_no_batch(self, before)
             raise
         finally:
             marks.end(INPUT)
         if not marks.has_input:  # a script without loaders has an input that is not known
             marks.makes(INPUT)
         if has_gradients():
-            marks.has_batch(self, batch)
+            marks.has_batch(self, batch, before)
         return batch
 
     iterator.__next__ = advanced
