@@ -32,7 +32,7 @@ MUTATIONS = {
     ),
     "caller's stream does not wait": (
         "horo/session_waits.cc",
-        "if (event != nullptr && event != last) event->hold_up(device, stream);",
+        "    event->hold_up(device, stream);\n",
         "",
     ),
     "work is issued before the collective is enqueued": (
