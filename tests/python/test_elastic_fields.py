@@ -146,6 +146,27 @@ def test_a_field_keeps_its_kind():
     assert [line for line in terms if "params" not in line] == [one for one in state.terms() if "params" not in one]
 
 
+class Saying(torch.nn.Linear):
+    """Whose extra state is what a test sets."""
+
+    extra = object
+
+    def get_extra_state(self):
+        return self.extra()
+
+    def set_extra_state(self, state):
+        self.extra = lambda: state
+
+
+def test_tensors_of_extra_states_are_those_of_the_first_rank():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), Saying(2, 2))
+    model[1].extra = lambda: {"scales": torch.ones(2)}
+    (field,) = fields_of(model=model)._fields()
+    rest_of = field.rest()
+    for rows in (field.horo_state(), field.prepare(rest_of)):
+        assert {name: kind for name, _, kind in rows}["model.1._extra_state.scales"] == "per rank"
+
+
 def test_a_plain_field_can_hold_a_tensor_that_a_joiner_gets():
     donor, joiner = fields_of(best=None), fields_of(best=None)
     donor.best = torch.arange(3)

@@ -50,8 +50,8 @@ def options_of(optimizer):
 
 
 class OfModule(InPlace):
-    """Parameters, and buffers, in which the ranks may differ, and what get_extra_state() of its modules returns. A
-    tensor in two places is one, under its first name."""
+    """Parameters, and buffers, in which the ranks may differ, as in what get_extra_state() of its modules returns. A
+    tensor in two places is one, under its first name; in a checkpoint, under the first that state_dict() has."""
 
     word = "a module"
 
@@ -71,7 +71,7 @@ class OfModule(InPlace):
     def horo_state(self):
         yield from self._own()
         for name, tensor in self._encoded()[1]:
-            yield self._full(name), tensor, REPLICATED
+            yield self._full(name), tensor, PER_RANK
 
     def of_checkpoint(self):
         """Without the buffers that state_dict() does not have: __init__() makes them."""
@@ -87,9 +87,10 @@ class OfModule(InPlace):
 
     def prepare(self, rest):
         own = {name: (name, tensor, kind) for name, tensor, kind in self._own()}
-        more = Field.prepare(self, {**rest, "tensors": [row for row in rest["tensors"] if row[0] not in own]})
-        made = {name: tensor for name, tensor, _ in (*own.values(), *more)}
-        self._made = [(name, made[name], REPLICATED) for name, _, _ in rest["tensors"]]
+        made = Field.prepare(self, {**rest, "tensors": [row for row in rest["tensors"] if row[0] not in own]})
+        more = [(name, tensor, PER_RANK) for name, tensor, _ in made]
+        found = {name: tensor for name, tensor, _ in (*own.values(), *more)}
+        self._made = [(name, found[name], PER_RANK) for name, _, _ in rest["tensors"]]
         return [*own.values(), *more]
 
     def finish(self):
@@ -104,9 +105,9 @@ class OfModule(InPlace):
         return {name: module.get_extra_state() for name, module in self._extra.items()}
 
     def _own(self):
-        params = [(*pair, REPLICATED) for pair in self.value.named_parameters()]
-        for name, tensor, kind in (*params, *((*pair, PER_RANK) for pair in self.value.named_buffers())):
-            if name in self._left_out:
+        """Rows of horo_state(), each tensor once."""
+        for is_first, name, tensor, kind in self._named():
+            if not is_first:
                 continue
             if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
                 raise ValueError(
@@ -115,12 +116,19 @@ class OfModule(InPlace):
             yield self._full(name), tensor, kind
 
     def other_names(self):
-        first = {id(tensor) for tensor in (*self.value.parameters(), *self.value.buffers())}
+        for is_first, name, tensor, kind in self._named():
+            if not is_first:
+                yield self._full(name), tensor, kind
+
+    def _named(self):
+        """Yields (whether it is the first name of the tensor, name, tensor, kind), without the names that are left
+        out: under another name state_dict() may have the tensor."""
         for pairs, kind in ((self.value.named_parameters, REPLICATED), (self.value.named_buffers, PER_RANK)):
-            names = {name for name, _ in pairs()}
+            known = set()
             for name, tensor in pairs(remove_duplicate=False):
-                if name not in names and id(tensor) in first and name not in self._left_out:
-                    yield self._full(name), tensor, kind
+                if name not in self._left_out:
+                    yield id(tensor) not in known, name, tensor, kind
+                    known.add(id(tensor))
 
 
 class OfScaler(StateDict):
