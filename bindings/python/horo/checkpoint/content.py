@@ -39,26 +39,34 @@ def path_text(path, what):
     return os.path.abspath(text)
 
 
-def fields_of(values, trust=False):
-    """A Field for each value of a dict. Raises TypeError for a value of a type that cannot be saved, with its name."""
-    options = Options(trust)
+def fields_of(values, trust=False, what="horo.checkpoint"):
+    """A Field for each value of a dict. what: what the script calls. Raises TypeError for a value of a type that cannot
+    be saved, with its name."""
+    options = Options(trust, what)
     return [adapter_of(value)(name, value, options) for name, value in values.items()]
+
+
+def _check(row, what):
+    """Raises ValueError, with the name, for a tensor that no checkpoint can have."""
+    name, tensor, _ = row
+    if hasattr(tensor, "to_local"):
+        raise ValueError(
+            f"{what}: the tensor {name} is a DTensor; expected a plain one. DTensors are for "
+            "torch.distributed.checkpoint, over the backend 'horo'"
+        )
+    check_has_values(name, tensor, what)
+    if (dtype := _dtype_of(tensor)) not in DTYPES:
+        raise ValueError(f"{what}: the tensor {name} is of {dtype}; expected one of {', '.join(sorted(DTYPES))}")
+
+
+def _dtype_of(tensor):
+    return str(tensor.dtype).replace("torch.", "")
 
 
 def _described(row, alias_of=-1):
     """The Tensor of a row."""
     name, tensor, kind = row
-    if hasattr(tensor, "to_local"):
-        raise ValueError(
-            f"horo.checkpoint: the tensor {name} is a DTensor; expected a plain one. DTensors are for "
-            "torch.distributed.checkpoint, over the backend 'horo'"
-        )
-    check_has_values(name, tensor)
-    dtype = str(tensor.dtype).replace("torch.", "")
-    if dtype not in DTYPES:
-        raise ValueError(
-            f"horo.checkpoint: the tensor {name} is of {dtype}; expected one of {', '.join(sorted(DTYPES))}"
-        )
+    dtype = _dtype_of(tensor)
     if isinstance(kind, Sharded):
         return Tensor(name, dtype, kind.shape, SHARDED, kind.intervals, alias_of)
     return Tensor(name, dtype, tuple(tensor.shape), _KINDS[kind], (), alias_of)
@@ -78,9 +86,9 @@ def _memory_of(tensor):
 class Content:
     """The fields of one object on this rank."""
 
-    def __init__(self, fields):
-        """Collective over the world."""
-        self.fields = [field.of_checkpoint() for field in fields]
+    def __init__(self, fields, what="horo.checkpoint"):
+        """Collective over the world. what: what the script calls, for messages."""
+        self.fields, self.what = [field.of_checkpoint() for field in fields], what
 
     def is_current(self):
         """Not if a rank was lost that had a part of it: then a save of it fails on all ranks, and is made anew."""
@@ -93,6 +101,7 @@ class Content:
         rows = [Row(*row) for field in self.fields for row in (*field.horo_state(), *field.other_names())]
         places, found = {}, []
         for place, row in enumerate(rows):
+            _check(row, self.what)
             memory = _memory_of(row.tensor)
             first = place if memory is None or isinstance(row.kind, Sharded) else places.setdefault(memory, place)
             found.append((row, _described(row, -1 if first == place else first)))
@@ -141,7 +150,9 @@ class Content:
         found = []
         for field in self.fields:
             rows = [Row(*row) for row in field.prepare(rest.get(field.name, nothing))]
-            for row, buffer in [(row, buffer_to_set(*row)) for row in rows]:
+            for row in rows:
+                _check(row, self.what)
+            for row, buffer in [(row, buffer_to_set(*row, self.what)) for row in rows]:
                 is_new = buffer.is_copy or field.has_made(row.name)
                 found.append((_described(row)._replace(address=buffer.address, is_new=is_new), buffer))
         return found

@@ -9,7 +9,7 @@ import json
 import sys
 
 from horo.elastic import buffers
-from horo.elastic.buffers import PER_RANK, REPLICATED, Sharded, form_of
+from horo.elastic.buffers import PER_RANK, REPLICATED, STATE, Sharded, form_of
 from horo.elastic.rest import CONTAINERS, Encoder, decode, is_tensor
 from horo.elastic.sampler import Sampler
 
@@ -17,9 +17,10 @@ from horo.elastic.sampler import Sampler
 class Options:
     """What State was told about its fields."""
 
-    def __init__(self, trust=False, names=None):
-        """trust: values of unknown types are pickled. names: {id of a parameter: its name}, filled by modules."""
-        self.trust, self.names = trust, {} if names is None else names
+    def __init__(self, trust=False, what=STATE):
+        """trust: values of unknown types are pickled. what: the beginning of messages."""
+        self.trust, self.what = trust, what
+        self.names = {}  # id of a parameter: its name, filled by modules
 
 
 class Field:
@@ -82,7 +83,11 @@ class Field:
 
     def finish(self):
         """At the rank that joins: the tensors are filled."""
-        self._take(decode(self._rest, [tensor for _, tensor, _ in self._made], self.options.trust))
+        self._take(self._decoded())
+
+    def _decoded(self):
+        """What is encoded in the rest that prepare() has got."""
+        return decode(self._rest, [tensor for _, tensor, _ in self._made], self.options.trust, self.options.what)
 
     def loaded(self):
         """All ranks of the world have loaded it from a checkpoint, and call this."""
@@ -124,7 +129,7 @@ class InPlace(Field):
         for name, tensor, kind in self.value.horo_state():
             if not is_tensor(tensor) or not (kind in (REPLICATED, PER_RANK) or isinstance(kind, Sharded)):
                 raise TypeError(
-                    f"horo.elastic.State: horo_state() of the field {self.name!r} yields {name!r}, "
+                    f"{self.options.what}: horo_state() of the field {self.name!r} yields {name!r}, "
                     f"{type(tensor).__name__}, {kind!r}; expected a tensor that is 'replicated', 'per rank' or "
                     "sharded(global shape, intervals)"
                 )

@@ -12,7 +12,7 @@ from horo._sets import global_process_set
 from horo._specs import op_name
 from horo.elastic.buffers import PER_RANK, REPLICATED, Sharded, form_of, sharded
 from horo.elastic.fields import Field, InPlace, StateDict
-from horo.elastic.rest import decode
+from horo.elastic.rest import Encoder
 from horo.torch.optimizer_state import load_exactly, saves_plainly
 from horo.torch.sharding import my_member
 
@@ -66,6 +66,10 @@ class OfModule(InPlace):
 
     def terms(self):
         self._encoded()  # refuses by name
+        return self.forms()
+
+    def forms(self):
+        """[(name, form)] of its parameters and buffers."""
         return [(name, form_of(tensor)) for name, tensor, _ in self._own()]
 
     def horo_state(self):
@@ -96,13 +100,20 @@ class OfModule(InPlace):
     def finish(self):
         if self._rest is None:  # of a checkpoint without extra states
             return
-        found = decode(self._rest, [tensor for _, tensor, _ in self._made], self.options.trust)
+        found = self._decoded()
         for name, module in self._extra.items():
             if name in found:
                 module.set_extra_state(found[name])
 
-    def _content(self):
-        return {name: module.get_extra_state() for name, module in self._extra.items()}
+    def _encoded(self):
+        encoder, found = Encoder(self.name, self.options.trust), {}
+        for name, module in self._extra.items():
+            try:
+                found[name] = encoder.encode(module.get_extra_state(), f".{name}")
+            except TypeError as error:
+                where = f"{self.options.what}: get_extra_state() of a {type(module).__name__}"
+                raise TypeError(f"{where}: {str(error).removeprefix('horo: ')}") from error
+        return found, encoder.tensors
 
     def _own(self):
         """Rows of horo_state(), each tensor once."""
@@ -110,9 +121,7 @@ class OfModule(InPlace):
             if not is_first:
                 continue
             if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
-                raise ValueError(
-                    f"horo.elastic.State: {self._full(name)} has no shape yet: run a forward pass before elastic.run"
-                )
+                raise ValueError(f"{self.options.what}: {self._full(name)} has no shape yet: run a forward pass before")
             yield self._full(name), tensor, kind
 
     def other_names(self):

@@ -164,7 +164,7 @@ class TorchState(ObjectState):
         options = Options()
         values = {name: handler.value for name, handler in self._handlers.items()}
         models = [OfModule(name, one, options) for name, one in values.items() if isinstance(one, torch.nn.Module)]
-        rows = [row for model in models for row in model.terms()]
+        rows = [row for model in models for row in model.forms()]
         rows += [(name, _class_of(value)) for name, value in values.items()]
         optimizers = [(name, one) for name, one in values.items() if isinstance(one, torch.optim.Optimizer)]
         rows += [(f"{name}.distributed.{key}", text) for name, one in optimizers for key, text in options_of(one)]
