@@ -156,7 +156,7 @@ def test_a_file_of_safetensors_becomes_the_tensors_of_modules(tmp_path):
     subprocess.run(words, check=True, timeout=60)
     checkpoint.load(tmp_path / "x", {"model": there})
     assert torch.equal(there.weight, model.weight)
-    with pytest.raises(ValueError, match="has tensors alone; expected modules and tensors .*, and epoch is int"):
+    with pytest.raises(ValueError, match="has tensors alone; expected modules, tensors and dicts .*, and epoch is int"):
         checkpoint.load(tmp_path / "x", {"model": there, "epoch": 0})
 
 

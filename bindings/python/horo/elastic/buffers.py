@@ -45,7 +45,12 @@ class Buffer(typing.NamedTuple):
 def form_of(tensor, shape=None):
     """Dtype and shape as a text that torch and NumPy share. shape: of the whole, if the tensor is a part."""
     sizes = ["nested"] if _is_nested(tensor) else tensor.shape if shape is None else shape
-    return f"{str(tensor.dtype).replace('torch.', '')}[{', '.join(map(str, sizes))}]"
+    return form_as_text(str(tensor.dtype).replace("torch.", ""), sizes)
+
+
+def form_as_text(dtype, shape):
+    """form_of() of a tensor of this dtype, a text, and shape."""
+    return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 def _nothing():

@@ -70,6 +70,12 @@ class Field:
         forms = [[self._full(name), buffers.kind_of(tensor), form_of(tensor)] for name, tensor in tensors]
         return {"value": encoded, "tensors": forms}
 
+    def rest_of_tensors(self, forms):
+        """rest() where a checkpoint has tensors of this field alone, of these forms by name: a dict of them."""
+        names = [name.removeprefix(f"{self.name}.") for name in forms]
+        value = {name: {"~tensor": place} for place, name in enumerate(names)} if forms else None
+        return {"value": value, "tensors": [[name, "torch", form] for name, form in forms.items()]}
+
     def prepare(self, rest):
         """At the rank that joins: makes the memory. Returns what to fill, as horo_state() yields it."""
         self._rest = rest["value"]
@@ -137,6 +143,9 @@ class InPlace(Field):
 
     def rest(self):
         return {"value": None, "tensors": []}
+
+    def rest_of_tensors(self, forms):
+        return InPlace.rest(self)
 
     def prepare(self, rest):
         return list(self.horo_state())

@@ -89,6 +89,16 @@ class OfModule(InPlace):
     def rest(self):
         return Field.rest(self) if self._extra else super().rest()
 
+    def rest_of_tensors(self, forms):
+        """The extra states of which there are all tensors get these, and are else as they are here."""
+        _, tensors = self._encoded()
+        for name in list(self._extra):
+            own = [self._full(one) for one, _ in tensors if one == name or one.startswith(f"{name}.")]
+            if not own or not forms.keys() >= set(own):
+                del self._extra[name]
+        rest = self.rest()
+        return {**rest, "tensors": [[name, kind, forms[name]] for name, kind, _ in rest["tensors"]]}
+
     def prepare(self, rest):
         own = {name: (name, tensor, kind) for name, tensor, kind in self._own()}
         made = Field.prepare(self, {**rest, "tensors": [row for row in rest["tensors"] if row[0] not in own]})
