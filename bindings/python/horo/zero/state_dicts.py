@@ -23,6 +23,7 @@ class StateDicts:
                 f"horo.zero: gather_state({root_rank!r}); expected one of the ranks {ranks}, or None for all of them"
             )
         self._zero_whole = self._zero_gather(root_rank is None or root_rank == horo.rank())
+        self._zero_all_have_it = root_rank is None
 
     def _zero_gather(self, is_mine, *take):
         """The state of all parameters, or None: this rank does not want it, or has it. take: see Division.whole()."""
@@ -49,6 +50,11 @@ class StateDicts:
                 raise RuntimeError(_WHOLE_STATE.format(type(self).__name__))
             self.gather_state(None)
         return self._zero_dict(self._zero_whole)
+
+    def horo_state_dict(self):
+        """state_dict() on all ranks of the process set, which all call it; blocks, if they have to gather the state."""
+        is_here = self._zero.layout is None or (self._zero_whole is not None and self._zero_all_have_it)
+        return self.state_dict() if is_here else self.horo_gather()
 
     def _zero_dict(self, whole):
         """state_dict() of this state; None: of that which the optimizer has."""

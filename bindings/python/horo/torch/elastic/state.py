@@ -66,6 +66,11 @@ class ModelStateHandler(StateDictHandler):
 
 
 class OptimizerStateHandler(StateDictHandler):
+    def save(self):
+        """All ranks save at the same calls, so those that divide the state gather it."""
+        state_dict = getattr(self.value, "horo_state_dict", self.value.state_dict)
+        self._saved = copy.deepcopy(state_dict())
+
     def restore(self):
         load_exactly(self.value, copy.deepcopy(self._saved))  # the optimizer keeps the tensors that it gets
         self.value.zero_grad()  # the gradients, and the passes that were added up, belong to the step that was given up
