@@ -4,7 +4,6 @@ import torch
 
 from horo.zero.state_dicts import StateDicts
 
-
 _OWN = ("_zero", "_zero_whole", "_zero_all_have_it")  # attributes of a Divided
 
 

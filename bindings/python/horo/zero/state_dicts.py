@@ -69,8 +69,8 @@ class StateDicts:
         self.horo_load(state_dict, is_exact=False)
 
     def horo_load(self, state_dict, is_exact=True):
-        """load_state_dict(). is_exact: values keep their types and dtypes, which torch makes those of the parameters.
-        Those of master copies are never rounded."""
+        """load_state_dict(). is_exact: values keep their types, dtypes and devices. Those of master copies are never
+        rounded."""
         division, state, masters = self._zero, {}, {}
         numbers = (number for group in state_dict["param_groups"] for number in group["params"])
         params = dict(zip(numbers, self._zero_params()))
@@ -82,7 +82,7 @@ class StateDicts:
                 if not entry:  # the user's class does not take it
                     continue
             state[number] = entry
-        with hvd.state_as_saved(self, lambda param: is_exact or division.has_master(param), masters):
+        with hvd.state_as_saved(self, lambda param: is_exact or division.has_master(param), masters, is_exact):
             super().load_state_dict({**state_dict, "state": state})
         self._zero_whole = None
         division.forget()
