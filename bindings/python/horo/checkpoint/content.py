@@ -40,10 +40,10 @@ def path_text(path, what):
 
 
 def fields_of(values, trust=False, what="horo.checkpoint"):
-    """A Field for each value of a dict. what: what the script calls. Raises TypeError for a value of a type that cannot
-    be saved, with its name."""
+    """A Field for each value of a dict, by name: ranks may have made it in other orders. what: what the script calls.
+    Raises TypeError for a value of a type that cannot be saved, with its name."""
     options = Options(trust, what)
-    return [adapter_of(value)(name, value, options) for name, value in values.items()]
+    return [adapter_of(value)(name, value, options) for name, value in sorted(values.items(), key=lambda pair: pair[0])]
 
 
 def owner_of(name, fields):

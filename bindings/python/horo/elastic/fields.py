@@ -59,9 +59,10 @@ class Field:
         return True
 
     def horo_state(self):
-        """Yields (name, tensor, kind): kind is "replicated", "per rank" or a sharded(global shape, intervals)."""
+        """Yields (name, tensor, kind): kind is "replicated", "per rank" or a sharded(global shape, intervals). In the
+        same order on all ranks, which may have made a dict in other orders."""
         _, tensors = self._encoded()
-        for name, tensor in tensors:
+        for name, tensor in sorted(tensors, key=_first):
             yield self._full(name), tensor, REPLICATED
 
     def rest(self):
@@ -81,7 +82,7 @@ class Field:
         self._rest = rest["value"]
         self._made = [(name, buffers.empty(kind, form), REPLICATED) for name, kind, form in rest["tensors"]]
         self._new = {name for name, _, _ in self._made}
-        return self._made
+        return sorted(self._made, key=_first)
 
     def has_made(self, name):
         """Whether prepare() has made the memory of this tensor, which the value gets in finish()."""
@@ -114,6 +115,10 @@ class Field:
 
     def _full(self, name):
         return f"{self.name}.{name}" if name else self.name
+
+
+def _first(row):
+    return row[0]
 
 
 class InPlace(Field):

@@ -268,8 +268,9 @@ class OfRows(OfOptimizer):
             yield name, tensor, kind if rows is None else sharded(rows[0], [rows[1:]])
 
     def rest(self):
-        found, rows = super().rest(), list(self.horo_state())
-        for form, (_, tensor, kind) in zip(found["tensors"], rows):
+        found, rows = super().rest(), {name: (tensor, kind) for name, tensor, kind in self.horo_state()}
+        for form in found["tensors"]:
+            tensor, kind = rows[form[0]]
             if isinstance(kind, Sharded):
                 form[2] = form_of(tensor, kind.shape)
         return found
