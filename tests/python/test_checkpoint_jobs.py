@@ -46,6 +46,10 @@ def test_n_ranks_save_and_m_ranks_load(run_program, tmp_path):
     run_program("checkpoint_matrix", most, env={"FOLDER": str(tmp_path), "ADDRESSES": addresses})
 
 
+def test_objects_that_are_not_alike_on_two_ranks(run_program, tmp_path):
+    run_program("checkpoint_odd", 2, env={"FOLDER": str(tmp_path)})
+
+
 def test_a_job_goes_on_with_any_number_of_ranks(tmp_path):
     folder = tmp_path / "ckpt"
     run(3, folder, "at=11", "slow=0.02", code=None)

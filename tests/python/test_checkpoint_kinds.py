@@ -107,6 +107,26 @@ def test_buffers_that_are_not_persistent_are_in_no_checkpoint(tmp_path):
         assert torch.equal(one.weight, model.weight) and one.mask.sum() == one.mask.numel() > 3
 
 
+class Shared(torch.nn.Module):
+    """With a buffer that two modules have; state_dict() has it under the second name alone."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.first, self.second = torch.nn.Module(), torch.nn.Module()
+        self.first.register_buffer("scale", torch.full((3,), value), persistent=False)
+        self.second.register_buffer("scale", self.first.scale)
+
+
+def test_a_buffer_that_is_persistent_under_its_second_name_is_saved(tmp_path):
+    model, there, third = Shared(2.0), Shared(0.0), Shared(0.0)
+    saved(tmp_path / "x", {"model": model})
+    checkpoint.load(tmp_path / "x", {"model": there})
+    convert(str(tmp_path / "x"), str(tmp_path / "x.pt"))
+    third.load_state_dict(torch.load(tmp_path / "x.pt", weights_only=True)["model"])
+    for one in (there, third):
+        assert one.first.scale.tolist() == [2.0, 2.0, 2.0] and one.first.scale is one.second.scale
+
+
 @pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.empty(3, device="meta")], ids=["sparse", "meta"])
 def test_tensors_without_values_are_refused_before_a_save_begins(monkeypatch, tmp_path, tensor):
     monkeypatch.setattr(saving, "write", lambda *args: pytest.fail("a save has begun"))
@@ -136,7 +156,7 @@ def test_a_file_of_safetensors_becomes_the_tensors_of_modules(tmp_path):
     subprocess.run(words, check=True, timeout=60)
     checkpoint.load(tmp_path / "x", {"model": there})
     assert torch.equal(there.weight, model.weight)
-    with pytest.raises(ValueError, match="has tensors alone; expected modules and tensors .*, and epoch is int"):
+    with pytest.raises(ValueError, match="has tensors alone; expected modules, tensors and dicts .*, and epoch is int"):
         checkpoint.load(tmp_path / "x", {"model": there, "epoch": 0})
 
 

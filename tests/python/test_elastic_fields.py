@@ -146,6 +146,52 @@ def test_a_field_keeps_its_kind():
     assert [line for line in terms if "params" not in line] == [one for one in state.terms() if "params" not in one]
 
 
+class Saying(torch.nn.Linear):
+    """Whose extra state is no value of JSON."""
+
+    extra = object
+
+    def get_extra_state(self):
+        return self.extra()
+
+    def set_extra_state(self, state):
+        self.extra = lambda: state
+
+
+def test_extra_states_of_other_types_are_refused_by_name_and_pickled_with_trust():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), Saying(2, 2))
+    with pytest.raises(TypeError, match=r"get_extra_state\(\) of a Saying: .* at 1._extra_state is a builtins"):
+        State(model=model)
+    horovod.torch.elastic.TorchState(model=model)._terms()
+    model[1].extra = lambda: range(3)
+    joiner = fields_of(model=torch.nn.Sequential(torch.nn.Linear(2, 2), Saying(2, 2)), trust=True)
+    give(fields_of(model=model, trust=True), joiner)
+    assert joiner.model[1].extra() == range(3)
+
+
+def test_tensors_of_extra_states_are_those_of_the_first_rank():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), Saying(2, 2))
+    model[1].extra = lambda: {"scales": torch.ones(2)}
+    (field,) = fields_of(model=model)._fields()
+    rest_of = field.rest()
+    for rows in (field.horo_state(), field.prepare(rest_of)):
+        assert {name: kind for name, _, kind in rows}["model.1._extra_state.scales"] == "per rank"
+
+
+def test_masked_arrays_and_long_numbers_are_refused_by_name():
+    for value, kind in (
+        (numpy.ma.array([1.0], mask=[True]), "numpy.ma.*MaskedArray"),
+        (numpy.longdouble(1), "numpy.*"),
+    ):
+        with pytest.raises(TypeError, match=f"the field 'thing' is a {kind}, which can neither be saved"):
+            State(thing=value)
+        with pytest.raises(TypeError, match=f"the field 'things' at 0 is a {kind}, which can neither be saved"):
+            State(things=[value])
+    joiner = fields_of(thing=None, trust=True)
+    give(fields_of(thing=numpy.ma.array([1.0, 2.0], mask=[True, False]), trust=True), joiner)
+    assert joiner.thing.mask.tolist() == [True, False]
+
+
 def test_a_plain_field_can_hold_a_tensor_that_a_joiner_gets():
     donor, joiner = fields_of(best=None), fields_of(best=None)
     donor.best = torch.arange(3)
@@ -173,7 +219,7 @@ def test_buffers_of_modules_are_those_of_the_first_rank():
 
 def test_trust_pickles():
     assert from_json(to_json(rest.Encoder("f", True).encode(range(3))))["~pickle"]
-    with pytest.raises(ValueError, match="expected State\\(trust=True\\)"):
+    with pytest.raises(ValueError, match="horo.elastic.State: .* expected trust=True"):
         rest.decode(rest.Encoder("f", True).encode(range(3)), [])
     assert rest.decode(rest.Encoder("f", True).encode(range(3)), [], True) == range(3)
 

@@ -6,6 +6,7 @@ import pytest
 from test_elastic import torch_job
 
 ONE_AFTER_THE_OTHER = ("4:backward:1", "3:updated:2", "2:after-step:4", "1:before-step:6")
+KINDS = ("plain", "zero")
 IN_ONE_STEP = ("before-rescue", "after-rescue", "before-objects", "before-state", "before-dealt", "after-dealt")
 
 
@@ -54,6 +55,12 @@ def test_ranks_that_join_in_mid_pass_get_their_part_of_the_state():
     lines, _ = torch_job(3, "zero_joins", "2:3", "1:20")
     sizes = ast.literal_eval(lines[-1].removeprefix("end "))
     assert sizes[:3] == [3, 3, 2] and 3 in sizes[4:], sizes
+
+
+def test_states_of_horovod_have_the_whole_state_also_after_a_death():
+    options = ("--min-np", "1", "--restarts", "0")
+    (plain, *_), (first, *others) = (torch_job(3, "zero_torch_state", kind, "1", options=options)[0] for kind in KINDS)
+    assert plain.startswith("digests ") and plain == first and others == [first]
 
 
 def test_a_death_in_a_save_leaves_a_whole_checkpoint(tmp_path):

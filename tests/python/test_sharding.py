@@ -158,5 +158,26 @@ def test_a_state_is_loaded_with_the_dtypes_that_it_is_saved_with():
     assert optimizer.state[param]["momentum_buffer"].dtype is torch.bfloat16
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_state_is_loaded_to_where_it_was_or_else_to_where_torch_puts_it(keeps):
+    here, there, deep = (torch.nn.Parameter(torch.zeros(2, device=one)) for one in ("cpu", "meta", "meta"))
+    optimizer = torch.optim.SGD([here, there, deep], lr=0.1, momentum=0.9)
+    optimizer.state[here] = {"momentum_buffer": torch.zeros(2, device="meta")}
+    half = torch.ones(2, dtype=torch.float16)
+    pair = (half, 3)
+    state = {
+        0: {"momentum_buffer": half, "more": half},
+        1: {"momentum_buffer": half},
+        2: {"in": {"a": [half], "b": pair}},
+    }
+    with hvd.state_as_saved(optimizer, keeps_devices=keeps):
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+    deep_one, deep_other = optimizer.state[deep]["in"]["a"][0], optimizer.state[deep]["in"]["b"]
+    found = [optimizer.state[here]["momentum_buffer"], optimizer.state[there]["momentum_buffer"], deep_one]
+    found += [deep_other[0], optimizer.state[here]["more"]]
+    assert [one.device.type for one in found] == (["cpu"] * 5 if keeps else ["meta"] * 4 + ["cpu"])
+    assert {one.dtype for one in found} == {torch.float16} and deep_other[1] == 3 and state[2]["in"]["a"][0] is half
+
+
 def test_parts_and_entries_of_ranks_are_joined(run_program):
     run_program("sharding", 3)

@@ -55,6 +55,13 @@ def test_what_any_number_of_ranks_has_saved_is_loaded_by_any_other(run_program, 
         assert source == "itself" or rows[0][0] == found[int(source), "itself"][0][0], (size, source)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_states_of_horovod_have_the_whole_state(run_program, size):
+    outputs = [run_program("zero_torch_state", size, arguments=(kind,)) for kind in ("plain", "zero")]
+    found = {rank.output.split("digests ")[1].splitlines()[0] for ranks in outputs for rank in ranks}
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_fully_sharded_models_have_the_bits_of_plain_horo(run_program, size):
     run_program("zero_sharded", size)

@@ -45,6 +45,20 @@ for _ in range(2):
     fixed.run(tensors)
     assert all(map(torch.equal, tensors, wholes))
 
+turned = sharding.Layout(range(SIZE)[::-1], present.hosts, layout.tensors)  # members in another order than the ranks
+tensors = [torch.full_like(one, float("nan")) for one in wholes]
+for kind in turned.kinds:
+    parts = turned.parts(SIZE - 1 - ME, kind)
+    sharding.unpack(tensors, parts, sharding.pack(wholes, parts, kind))
+sharding.FixedPartGather(turned, hvd.global_process_set, "turned").run(tensors)
+assert all(map(torch.equal, tensors, wholes))
+try:
+    sharding.FixedPartGather(sharding.Layout([0], [0], layout.tensors), hvd.global_process_set, "others")
+except ValueError as error:
+    assert "the layout has the members [0], and the process set [0, 1" in str(error)
+else:
+    raise AssertionError("a layout of other members")
+
 tensors, parts = of_me(ME), sharding.PartGather(layout, gather, "the tensors")
 present, _, values = gather.tensors([parts.begin(tensors, kind) for kind in layout.kinds], "step")
 assert parts.end(tensors, present, dict(zip(layout.kinds, values))) == present

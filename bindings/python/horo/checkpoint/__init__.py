@@ -14,6 +14,7 @@ from horo.checkpoint import opening, saving
 from horo.checkpoint.content import Content, fields_of, path_text, rest_of
 from horo.checkpoint.library import list_of
 from horo.checkpoint.saving import Saving
+from horo.elastic.buffers import finish
 from horo.elastic.state import State
 from horo.errors import HoroError
 
@@ -35,7 +36,7 @@ def save(path, x, trust=False):
     if isinstance(x, State) and _default.current() is not None:
         x._prepare_save()
     while True:
-        content = Content(_fields(x, trust, "horo.checkpoint.save"))
+        content = Content(_fields(x, trust, "horo.checkpoint.save"), "horo.checkpoint.save")
         try:
             return saving.write(path, _default.current(), content.rest(place), content.tensors(), place.get("step", 0))
         except ValueError:
@@ -49,11 +50,13 @@ def load(path, x, trust=False):
 
     path: a checkpoint, or a folder of State.keep(), of which it takes the newest whole one. x: as for save(); it may
     have some of the fields. Collective over the world; the number of ranks may be another one than that of the save.
-    Nothing is written before all files are verified. Blocks. Raises ValueError, with the name, where the checkpoint has
-    another type, shape or dtype; HoroError, with the file, for damage; in both cases x is as it was."""
+    Memory in use, such as that of parameters, is written when all files are verified; new memory, such as that of the
+    state of an optimizer, is written as it is read, and x gets it afterwards. Blocks. Raises ValueError, with the name,
+    where the checkpoint has another type, shape or dtype, or where a tensor of x cannot be set; HoroError, with the
+    file, for damage; in both cases x is as it was."""
     path, session = path_text(path, "horo.checkpoint.load"), _default.current()
     saving.finish()  # it may be of this path
-    content = Content(_fields(x, trust, "horo.checkpoint.load"))
+    content = Content(_fields(x, trust, "horo.checkpoint.load"), "horo.checkpoint.load")
     for candidate in _candidates(session, path):
         try:
             reader, room = opening.opened(session, candidate, content)
@@ -64,8 +67,7 @@ def load(path, x, trust=False):
     else:
         raise damage from None
     reader.close()
-    for _, buffer in room:
-        buffer.finish()
+    finish([buffer for _, buffer in room], "horo.checkpoint.load")
     if isinstance(x, State):
         x._take(content.fields, rest_of(reader.index))
     else:
@@ -78,11 +80,11 @@ def load(path, x, trust=False):
 
 def _fields(x, trust, what):
     if isinstance(x, State):
-        return x._fields()
+        return x._fields(what)
     if not isinstance(x, dict) or not x or not all(type(name) is str and name for name in x):
         kind = f"a {type(x).__name__}" if not isinstance(x, dict) else f"a dict with the keys {list(x)[:5]}"
         raise TypeError(f"{what}: {kind}; expected a State, or a dict of fields by name, such as {{'model': model}}")
-    return fields_of(x, flag(trust, f"{what}: trust"))
+    return fields_of(x, flag(trust, f"{what}: trust"), what)
 
 
 def _candidates(session, path):

@@ -7,7 +7,7 @@ import typing
 
 from horo.checkpoint.library import PER_RANK, REPLICATED, SHARDED, Tensor
 from horo.elastic import buffers
-from horo.elastic.buffers import Sharded, buffer_of, buffer_to_set, check_has_values
+from horo.elastic.buffers import Sharded, buffer_of, buffer_to_set, check_has_values, form_as_text
 from horo.elastic.fields import InPlace, Options, adapter_of
 
 _KINDS = {buffers.REPLICATED: REPLICATED, buffers.PER_RANK: PER_RANK}
@@ -39,26 +39,41 @@ def path_text(path, what):
     return os.path.abspath(text)
 
 
-def fields_of(values, trust=False):
-    """A Field for each value of a dict. Raises TypeError for a value of a type that cannot be saved, with its name."""
-    options = Options(trust)
-    return [adapter_of(value)(name, value, options) for name, value in values.items()]
+def fields_of(values, trust=False, what="horo.checkpoint"):
+    """A Field for each value of a dict, by name: ranks may have made it in other orders. what: what the script calls.
+    Raises TypeError for a value of a type that cannot be saved, with its name."""
+    options = Options(trust, what)
+    return [adapter_of(value)(name, value, options) for name, value in sorted(values.items(), key=lambda pair: pair[0])]
+
+
+def owner_of(name, fields):
+    """The field to which a tensor belongs, or None: that with the longest name, as `net` and `net.ema` may be two."""
+    while name and name not in fields:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def _check(row, what):
+    """Raises ValueError, with the name, for a tensor that no checkpoint can have."""
+    name, tensor, _ = row
+    if hasattr(tensor, "to_local"):
+        raise ValueError(
+            f"{what}: the tensor {name} is a DTensor; expected a plain one. DTensors are for "
+            "torch.distributed.checkpoint, over the backend 'horo'"
+        )
+    check_has_values(name, tensor, what)
+    if (dtype := _dtype_of(tensor)) not in DTYPES:
+        raise ValueError(f"{what}: the tensor {name} is of {dtype}; expected one of {', '.join(sorted(DTYPES))}")
+
+
+def _dtype_of(tensor):
+    return str(tensor.dtype).replace("torch.", "")
 
 
 def _described(row, alias_of=-1):
     """The Tensor of a row."""
     name, tensor, kind = row
-    if hasattr(tensor, "to_local"):
-        raise ValueError(
-            f"horo.checkpoint: the tensor {name} is a DTensor; expected a plain one. DTensors are for "
-            "torch.distributed.checkpoint, over the backend 'horo'"
-        )
-    check_has_values(name, tensor)
-    dtype = str(tensor.dtype).replace("torch.", "")
-    if dtype not in DTYPES:
-        raise ValueError(
-            f"horo.checkpoint: the tensor {name} is of {dtype}; expected one of {', '.join(sorted(DTYPES))}"
-        )
+    dtype = _dtype_of(tensor)
     if isinstance(kind, Sharded):
         return Tensor(name, dtype, kind.shape, SHARDED, kind.intervals, alias_of)
     return Tensor(name, dtype, tuple(tensor.shape), _KINDS[kind], (), alias_of)
@@ -78,9 +93,9 @@ def _memory_of(tensor):
 class Content:
     """The fields of one object on this rank."""
 
-    def __init__(self, fields):
-        """Collective over the world."""
-        self.fields = [field.of_checkpoint() for field in fields]
+    def __init__(self, fields, what="horo.checkpoint"):
+        """Collective over the world. what: what the script calls, for messages."""
+        self.fields, self.what = [field.of_checkpoint() for field in fields], what
 
     def is_current(self):
         """Not if a rank was lost that had a part of it: then a save of it fails on all ranks, and is made anew."""
@@ -90,9 +105,18 @@ class Content:
 
     def tensors(self):
         """[(Row, Tensor)]: those to save, with the second and further names of each."""
-        rows = [Row(*row) for field in self.fields for row in (*field.horo_state(), *field.other_names())]
-        places, found = {}, []
+        rows, places, found = [], {}, []
+        names = {field.name for field in self.fields}
+        for field in self.fields:
+            for row in (Row(*row) for row in (*field.horo_state(), *field.other_names())):
+                if (owner := owner_of(row.name, names)) != field.name:
+                    raise ValueError(
+                        f"{self.what}: the tensor {row.name} of the field {field.name!r} has a name of the field "
+                        f"{owner!r}: give one of these fields another name"
+                    )
+                rows.append(row)
         for place, row in enumerate(rows):
+            _check(row, self.what)
             memory = _memory_of(row.tensor)
             first = place if memory is None or isinstance(row.kind, Sharded) else places.setdefault(memory, place)
             found.append((row, _described(row, -1 if first == place else first)))
@@ -111,10 +135,10 @@ class Content:
         """Raises ValueError, with the name, for what the checkpoint does not have, or has in another form."""
         rest = index["rest"]
         if "fields" not in rest:
-            return self._check_tensors_alone(path)
+            return self._check_tensors_alone(index, path)
         for field in self.fields:
             if field.name not in rest["fields"]:
-                raise ValueError(f"{path} has no field {field.name!r}; it has {', '.join(rest['fields'])}")
+                raise ValueError(_no_field(field.name, index, path))
             if (terms := rest["terms"].get(field.name)) is None:
                 continue
             here, there = dict(field.saved_terms()), dict(map(tuple, terms))
@@ -125,23 +149,32 @@ class Content:
                     text = f"{path} has {there.get(name, 'nothing')} as {name}; expected {here.get(name, 'nothing')}"
                     raise ValueError(text + NAMES * name.startswith(f"{field.name}.params."))
 
-    def _check_tensors_alone(self, path):
+    def _check_tensors_alone(self, index, path):
         """Of a checkpoint that was made of a file of safetensors."""
+        owners = {owner_of(one["name"], self._names(index)) for one in index["tensors"]}
         for field in self.fields:
-            if not isinstance(field, InPlace):
+            is_dict = isinstance(field.value, dict) and field.name in owners
+            if not isinstance(field, InPlace) and not is_dict:
                 raise ValueError(
-                    f"{path} was made of a file of safetensors and has tensors alone; expected modules and tensors to "
-                    f"load it into, and {field.name} is {type(field.value).__name__}"
+                    f"{path} was made of a file of safetensors and has tensors alone; expected modules, tensors and "
+                    f"dicts of tensors to load it into, and {field.name} is {type(field.value).__name__}"
                 )
 
     def room(self, index):
         """[(Tensor, Buffer)]: the memory that a load fills."""
-        rest = index["rest"].get("fields", {})
-        nothing = {"value": None, "tensors": []}
-        found = []
+        fields = index["rest"].get("fields", {})
+        forms, found = {name: {} for name in self._names(index)}, []
+        for one in index["tensors"]:
+            if (owner := owner_of(one["name"], forms)) is not None:
+                forms[owner][one["name"]] = form_as_text(one["dtype"], one["shape"])
         for field in self.fields:
-            rows = [Row(*row) for row in field.prepare(rest.get(field.name, nothing))]
-            for row, buffer in [(row, buffer_to_set(*row)) for row in rows]:
+            rest = fields.get(field.name)
+            if rest is None or (rest["value"] is None and not rest["tensors"]):
+                rest = field.rest_of_tensors(forms[field.name])
+            rows = [Row(*row) for row in field.prepare(rest)]
+            for row in rows:
+                _check(row, self.what)
+            for row, buffer in [(row, buffer_to_set(*row, self.what)) for row in rows]:
                 is_new = buffer.is_copy or field.has_made(row.name)
                 found.append((_described(row)._replace(address=buffer.address, is_new=is_new), buffer))
         return found
@@ -149,10 +182,26 @@ class Content:
     def check_left(self, index, tensors, path):
         """Raises ValueError if the checkpoint has a tensor of one of the fields that is not loaded."""
         names = {one.name for one in tensors}.union(*map(_other_names_of, self.fields))
-        prefixes = tuple(f"{field.name}." for field in self.fields)
+        own, fields = {field.name for field in self.fields}, self._names(index)
         for one in index["tensors"]:
-            if one["name"].startswith(prefixes) and one["name"] not in names and not one.get("alias_of"):
+            is_left = one["name"] not in names and not one.get("alias_of")
+            if is_left and owner_of(one["name"], fields) in own:
                 raise ValueError(f"{path} has the tensor {one['name']}, which the object to load does not have")
+
+    def _names(self, index):
+        """Of the fields to load, and of those that the checkpoint has beside them."""
+        return {field.name for field in self.fields}.union(index["rest"].get("fields", ()))
+
+
+def _no_field(name, index, path):
+    """The message for a field that a checkpoint does not have."""
+    fields = index["rest"]["fields"]
+    text = f"{path} has no field {name!r}; it has {', '.join(fields)}"
+    for one in index["tensors"]:
+        owner = owner_of(one["name"], fields)
+        if one["name"] == f"{owner}.{name}":  # `convert` takes a dict of tensors alone for a state_dict()
+            return f"{text}, which has the tensor {one['name']}: load {{{owner!r}: {{{name!r}: ...}}}}"
+    return text
 
 
 def _other_names_of(field):

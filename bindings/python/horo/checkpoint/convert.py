@@ -10,7 +10,7 @@ import tempfile
 
 import torch
 
-from horo.checkpoint.content import Content, give
+from horo.checkpoint.content import Content, give, owner_of
 from horo.checkpoint.library import SHARDED, Reader, Saver, Tensor
 from horo.elastic.buffers import REPLICATED, empty
 from horo.elastic.fields import Field, InPlace, Options
@@ -112,7 +112,8 @@ def _value_of(name, rest, tensors, by_number, trust):
     field = rest["fields"][name]
     own = [row[0] for row in field["tensors"]]
     value = None if field["value"] is None else decode(field["value"], [tensors[full] for full in own], trust)
-    by_name = {full[len(name) + 1 :]: tensor for full, tensor in tensors.items() if full.startswith(f"{name}.")}
+    fulls = [full for full in tensors if full != name and owner_of(full, rest["fields"]) == name]
+    by_name = {full[len(name) + 1 :]: tensors[full] for full in fulls}
     if value is None and not own:
         return tensors[name] if name in tensors else by_name
     if isinstance(value, dict) and value and all(str(key).endswith(EXTRA_STATE) for key in value):

@@ -12,8 +12,10 @@ from horo.checkpoint.content import Content, give, path_text, rest_of
 from horo.checkpoint.due import Due
 from horo.checkpoint.library import SAVE_SKIPPED, Saver, list_of
 from horo.checkpoint.opening import gathered, opened
+from horo.elastic.buffers import finish
 from horo.errors import HoroError, PeerLost, ShutDown
 
+_NAME = "State.keep"  # what the script calls
 EVERY_S = 300.0
 LAST_WAIT_S = 5  # of a script that ends with an exception, for a save in flight
 GRACE_LEFT_S = 1  # of a notice, for the end of the script behind a save
@@ -132,7 +134,7 @@ class Keeper:
 
     def _load(self, state, border, path):
         """The State is that of the checkpoint, on all ranks; or the text of what is wrong with the files."""
-        content, reader = Content(state._fields()), None
+        content, reader = Content(state._fields(_NAME), _NAME), None
         try:
             reader, room = opened(border.session, path, content)
             reader.load(border.session, [tensor for tensor, _ in room])
@@ -143,8 +145,7 @@ class Keeper:
         finally:
             if reader is not None:
                 reader.close()
-        for _, buffer in room:
-            buffer.finish()
+        finish([buffer for _, buffer in room], _NAME)
         state._take(content.fields, rest_of(reader.index))
         for field in content.fields:
             field.loaded()
@@ -171,7 +172,7 @@ class Keeper:
     def _begin(self, state, border):
         if self._strict:
             self._raise_last(border)
-        content = Content(state._fields())
+        content = Content(state._fields(_NAME), _NAME)
         pairs = content.tensors()
         step, path = state.step, f"{self.folder}/step-{state.step:09d}"
         self._due.begin(step)

@@ -1,5 +1,7 @@
 """Opening: all ranks of a session open one checkpoint, or all of them raise the same error."""
 
+import ctypes
+
 from horo.checkpoint.library import Reader
 from horo.elastic import gathers
 from horo.elastic.fields import from_json, to_json
@@ -17,23 +19,54 @@ def opened(session, path, content):
     """(reader, room): the memory that is to be filled; see Content.room(). Collective over the world; blocks. Raises on
     all ranks ValueError if the objects of a rank do not fit the checkpoint, HoroError if a rank cannot read it."""
     damage = refusal = reader = None
-    room = ()
+    room, expanded = (), []
     try:
         reader = Reader(path)
         content.check(reader.index, path)
         room = content.room(reader.index)
         content.check_left(reader.index, [tensor for tensor, _ in room], path)
+        expanded = [tensor.name for tensor, buffer in room if buffer.check is not None]
     except HoroError as error:
         damage = str(error)
     except ValueError as error:
         refusal = str(error)
-    rows = gathered(session, "opened", [damage, refusal])
-    refused = [f"rank {rank}: {text}" for rank, (_, text) in enumerate(rows) if text is not None]
-    damaged = [text for text, _ in rows if text is not None]
-    if (refused or damaged) and reader is not None:
-        reader.close()
-    if refused:
-        raise ValueError(refusal if session is None else refused[0])
-    if damaged:
-        raise HoroError(damaged[0])
+    rows = gathered(session, "opened", [damage, refusal, expanded])
+    try:
+        _raise_first(session, [text for _, text, _ in rows])
+        for text in (text for text, *_ in rows if text is not None):
+            raise HoroError(text)
+        if names := set().union(*(names for *_, names in rows)):
+            _check_expanded(session, (reader, room), names, content.what)
+    except BaseException:
+        if reader is not None:
+            reader.close()
+        raise
     return reader, room
+
+
+def _raise_first(session, texts):
+    """Raises ValueError with the first of the texts of all ranks."""
+    for rank, text in enumerate(texts):
+        if text is not None:
+            raise ValueError(text if session is None else f"rank {rank}: {text}")
+
+
+def _check_expanded(session, pair, names, what):
+    """Reads the tensors of these names, which are expanded on some rank, before any other is filled: raises ValueError,
+    on all ranks, if one cannot have its bytes. pair: (reader, room). Collective over the world; blocks."""
+    (reader, room), refusal = pair, None
+    found, kept = [], []
+    for tensor, buffer in room:
+        if tensor.name in names:
+            if not buffer.is_copy:
+                kept.append(ctypes.create_string_buffer(max(1, buffer.nbytes)))
+                tensor = tensor._replace(address=ctypes.addressof(kept[-1]))
+            found.append(tensor._replace(is_new=True))
+    reader.load(session, found)
+    try:
+        for _, buffer in room:
+            if buffer.check is not None:
+                buffer.check(what)
+    except ValueError as error:
+        refusal = str(error)
+    _raise_first(session, gathered(session, "expanded", refusal))

@@ -9,7 +9,7 @@ import json
 import sys
 
 from horo.elastic import buffers
-from horo.elastic.buffers import PER_RANK, REPLICATED, Sharded, form_of
+from horo.elastic.buffers import PER_RANK, REPLICATED, STATE, Sharded, form_of
 from horo.elastic.rest import CONTAINERS, Encoder, decode, is_tensor
 from horo.elastic.sampler import Sampler
 
@@ -17,9 +17,10 @@ from horo.elastic.sampler import Sampler
 class Options:
     """What State was told about its fields."""
 
-    def __init__(self, trust=False, names=None):
-        """trust: values of unknown types are pickled. names: {id of a parameter: its name}, filled by modules."""
-        self.trust, self.names = trust, {} if names is None else names
+    def __init__(self, trust=False, what=STATE):
+        """trust: values of unknown types are pickled. what: the beginning of messages."""
+        self.trust, self.what = trust, what
+        self.names = {}  # id of a parameter: its name, filled by modules
 
 
 class Field:
@@ -58,9 +59,10 @@ class Field:
         return True
 
     def horo_state(self):
-        """Yields (name, tensor, kind): kind is "replicated", "per rank" or a sharded(global shape, intervals)."""
+        """Yields (name, tensor, kind): kind is "replicated", "per rank" or a sharded(global shape, intervals). In the
+        same order on all ranks, which may have made a dict in other orders."""
         _, tensors = self._encoded()
-        for name, tensor in tensors:
+        for name, tensor in sorted(tensors, key=_first):
             yield self._full(name), tensor, REPLICATED
 
     def rest(self):
@@ -69,12 +71,18 @@ class Field:
         forms = [[self._full(name), buffers.kind_of(tensor), form_of(tensor)] for name, tensor in tensors]
         return {"value": encoded, "tensors": forms}
 
+    def rest_of_tensors(self, forms):
+        """rest() where a checkpoint has tensors of this field alone, of these forms by name: a dict of them."""
+        names = [name.removeprefix(f"{self.name}.") for name in forms]
+        value = {name: {"~tensor": place} for place, name in enumerate(names)} if forms else None
+        return {"value": value, "tensors": [[name, "torch", form] for name, form in forms.items()]}
+
     def prepare(self, rest):
         """At the rank that joins: makes the memory. Returns what to fill, as horo_state() yields it."""
         self._rest = rest["value"]
         self._made = [(name, buffers.empty(kind, form), REPLICATED) for name, kind, form in rest["tensors"]]
         self._new = {name for name, _, _ in self._made}
-        return self._made
+        return sorted(self._made, key=_first)
 
     def has_made(self, name):
         """Whether prepare() has made the memory of this tensor, which the value gets in finish()."""
@@ -82,7 +90,11 @@ class Field:
 
     def finish(self):
         """At the rank that joins: the tensors are filled."""
-        self._take(decode(self._rest, [tensor for _, tensor, _ in self._made], self.options.trust))
+        self._take(self._decoded())
+
+    def _decoded(self):
+        """What is encoded in the rest that prepare() has got."""
+        return decode(self._rest, [tensor for _, tensor, _ in self._made], self.options.trust, self.options.what)
 
     def loaded(self):
         """All ranks of the world have loaded it from a checkpoint, and call this."""
@@ -105,6 +117,10 @@ class Field:
         return f"{self.name}.{name}" if name else self.name
 
 
+def _first(row):
+    return row[0]
+
+
 class InPlace(Field):
     """Tensors whose memory the joining rank has already: of an array, a tensor or an object with horo_state()."""
 
@@ -124,7 +140,7 @@ class InPlace(Field):
         for name, tensor, kind in self.value.horo_state():
             if not is_tensor(tensor) or not (kind in (REPLICATED, PER_RANK) or isinstance(kind, Sharded)):
                 raise TypeError(
-                    f"horo.elastic.State: horo_state() of the field {self.name!r} yields {name!r}, "
+                    f"{self.options.what}: horo_state() of the field {self.name!r} yields {name!r}, "
                     f"{type(tensor).__name__}, {kind!r}; expected a tensor that is 'replicated', 'per rank' or "
                     "sharded(global shape, intervals)"
                 )
@@ -132,6 +148,9 @@ class InPlace(Field):
 
     def rest(self):
         return {"value": None, "tensors": []}
+
+    def rest_of_tensors(self, forms):
+        return InPlace.rest(self)
 
     def prepare(self, rest):
         return list(self.horo_state())

@@ -1,7 +1,7 @@
 """Giving: the fields of a State from the ranks that have it to those that have joined."""
 
 from horo.elastic import gathers
-from horo.elastic.buffers import Sharded, buffer_of, buffer_to_set
+from horo.elastic.buffers import Sharded, buffer_of, buffer_to_set, finish
 from horo.elastic.fields import from_json, to_json
 from horo.elastic.transfer import transfer
 
@@ -28,8 +28,7 @@ class Giving:
         moved = transfer(session, buffers, self.has_state)
         if self.has_state or not moved.is_complete:
             return
-        for buffer in buffers:
-            buffer.finish()
+        finish(buffers)
         self._state._take(fields, rest)
         self._border.take_place(rest["members"], rest["seen"])
         self.has_state = True

@@ -19,11 +19,12 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # integers that every reader of JSON 
 
 
 def is_tensor(value):
-    """Whether the value is a torch tensor or a NumPy array. Imports neither library."""
+    """Whether the value is a torch tensor or a NumPy array; not a masked one, whose mask is no part of its bytes.
+    Imports neither library."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(value, torch.Tensor):
         return True
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    return numpy is not None and isinstance(value, numpy.ndarray) and not isinstance(value, numpy.ma.MaskedArray)
 
 
 def _is_numpy_scalar(value):
@@ -69,8 +70,9 @@ class Encoder:
             return {"~set": [self.encode(one, path) for one in sorted(value, key=repr)], "kind": kind.__name__}
         if kind is complex:
             return {"~number": [self.encode(value.real), self.encode(value.imag)]}
-        if _is_numpy_scalar(value) and (kind(value.item()) == value or value != value):
-            return {"~scalar": [str(value.dtype), self.encode(value.item())]}
+        if _is_numpy_scalar(value) and (kind(item := value.item()) == value or value != value):
+            if type(item) in (bool, int, float, complex):  # a longdouble has none of these
+                return {"~scalar": [str(value.dtype), self.encode(item)]}
         return self._other(value, path)
 
     def _mapping(self, value, path):
@@ -94,8 +96,9 @@ class Encoder:
             raise TypeError(f"horo: {where} cannot be pickled: {error}") from error
 
 
-def decode(value, tensors, trust=False):
-    """The value of a JSON value. tensors: by place. Raises ValueError if it is pickled and the caller has no trust."""
+def decode(value, tensors, trust=False, what="horo.elastic.State"):
+    """The value of a JSON value. tensors: by place. Raises ValueError if it is pickled and the caller has no trust;
+    what: the beginning of the message."""
 
     def back(value):
         if isinstance(value, list):
@@ -115,7 +118,7 @@ def decode(value, tensors, trust=False):
             return (set if value["kind"] == "set" else frozenset)(back(one) for one in content)
         if mark == "~pickle":
             if not trust:
-                raise ValueError("horo.elastic.State: a pickled value; expected State(trust=True) on all ranks")
+                raise ValueError(f"{what}: a pickled value; expected trust=True, on all ranks")
             return pickle.loads(base64.b64decode(content))
         makers = {"~tuple": lambda: tuple(map(back, content)), "~bytes": lambda: base64.b64decode(content)}
         makers |= {"~int": lambda: int(content), "~float": lambda: float(content)}

@@ -7,7 +7,7 @@ from horo._arguments import flag, whole
 from horo._changes import Growing, Ranks
 from horo.elastic import generators
 from horo.elastic.batches import Batches
-from horo.elastic.buffers import Sharded
+from horo.elastic.buffers import STATE, Sharded
 from horo.elastic.deal import Place
 from horo.elastic.fields import Options, adapter_of, check_assigned
 from horo.elastic.giving import Giving
@@ -160,8 +160,9 @@ class State:
             raise RuntimeError(_OUTSIDE.format(what))
         return self._border
 
-    def _fields(self):
-        options = Options(self._trust)
+    def _fields(self, what=STATE):
+        """what: what the script calls, for messages."""
+        options = Options(self._trust, what)
         return [self._adapters[name](name, getattr(self, name), options) for name in self._names]
 
     def _gradients(self):

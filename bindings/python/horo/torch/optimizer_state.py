@@ -1,6 +1,7 @@
 """The state of an optimizer, put into another one as it is."""
 
 import contextlib
+import copy
 
 import torch
 
@@ -24,22 +25,40 @@ def _is_plain(optimizer, name):
 
 
 @contextlib.contextmanager
-def state_as_saved(optimizer, is_kept=lambda param: True, added=None):
-    """Within it, torch's load_state_dict() of the optimizer keeps the dtypes and types of the state of each parameter
-    for which is_kept(param) is true. Without it, torch gives the state of a parameter the dtype of the parameter, and
-    makes a dict of each mapping. added: {number of a parameter: dict} that goes into its state afterwards."""
-    loaded = {}
+def state_as_saved(optimizer, is_kept=lambda param: True, added=None, keeps_devices=False):
+    """Within it, load_state_dict() of an optimizer of torch gives the state of each parameter for which is_kept(param)
+    is true the dtypes and types that it has in the dict. Without it, torch gives tensors of the state of a parameter of
+    floats the dtype and the device of the parameter, and makes a dict of each mapping.
+
+    A tensor comes to the device on which the optimizer had that of the same key before; if it had none, to the one on
+    which torch puts it. keeps_devices: it stays on that of the dict. added: {number of a parameter: dict} that goes
+    into its state afterwards."""
+    loaded, devices = {}, {}
+
+    def see(_, content):
+        loaded.update(content)
+        for param, entry in optimizer.state.items():
+            if isinstance(entry, dict):
+                devices[param] = {key: one.device for key, one in entry.items() if isinstance(one, torch.Tensor)}
+
+    def placed(param, key, value):
+        if isinstance(value, torch.Tensor) and key in devices.get(param, ()):
+            return value.to(devices[param][key])
+        return _on_devices_of(value, optimizer.state[param].get(key))
 
     def restore(_):
         ids = (number for group in loaded["param_groups"] for number in group["params"])
         for number, param in zip(ids, (one for group in optimizer.param_groups for one in group["params"])):
             if number in loaded["state"] and is_kept(param):
-                optimizer.state[param] = dict(loaded["state"][number])
+                entry = dict(loaded["state"][number])
+                if not keeps_devices:
+                    entry = {key: placed(param, key, value) for key, value in entry.items()}
+                optimizer.state[param] = entry
             if added and number in added:
                 optimizer.state[param].update(added[number])
 
     hooks = [
-        optimizer.register_load_state_dict_pre_hook(lambda _, content: loaded.update(content)),  # after the script's
+        optimizer.register_load_state_dict_pre_hook(see),  # after those of the script
         optimizer.register_load_state_dict_post_hook(restore, prepend=True),
     ]
     try:
@@ -47,6 +66,22 @@ def state_as_saved(optimizer, is_kept=lambda param: True, added=None):
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _on_devices_of(value, there):
+    """The value with its tensors on the devices of those of `there`, which has the same places."""
+    if isinstance(value, torch.Tensor):
+        return value.to(there.device) if isinstance(there, torch.Tensor) else value
+    if isinstance(value, dict) and isinstance(there, dict):
+        found = {key: _on_devices_of(one, there.get(key)) for key, one in value.items()}
+        if any(found[key] is not one for key, one in value.items()):
+            value = copy.copy(value)
+            value.update(found)
+    elif isinstance(value, (list, tuple)) and isinstance(there, (list, tuple)):
+        found = list(map(_on_devices_of, value, there))
+        if any(one is not before for one, before in zip(found, value)):
+            return type(value)(found)
+    return value
 
 
 def load_exactly(optimizer, state):

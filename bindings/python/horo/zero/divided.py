@@ -4,13 +4,15 @@ import torch
 
 from horo.zero.state_dicts import StateDicts
 
+_OWN = ("_zero", "_zero_whole", "_zero_all_have_it")  # attributes of a Divided
+
 
 class Divided(StateDicts):
     """step() and its state."""
 
     def divide(self, division):
         """Before all else."""
-        self._zero, self._zero_whole = division, None
+        self._zero, self._zero_whole, self._zero_all_have_it = division, None, False
 
     @torch.optim.Optimizer.profile_hook_step
     def step(self, closure=None):
@@ -46,4 +48,4 @@ class Divided(StateDicts):
                 group["params"] = before
 
     def __getstate__(self):
-        return {**super().__getstate__(), "_zero": self._zero, "_zero_whole": self._zero_whole}
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in _OWN}}

@@ -23,6 +23,7 @@ class StateDicts:
                 f"horo.zero: gather_state({root_rank!r}); expected one of the ranks {ranks}, or None for all of them"
             )
         self._zero_whole = self._zero_gather(root_rank is None or root_rank == horo.rank())
+        self._zero_all_have_it = root_rank is None
 
     def _zero_gather(self, is_mine, *take):
         """The state of all parameters, or None: this rank does not want it, or has it. take: see Division.whole()."""
@@ -50,6 +51,11 @@ class StateDicts:
             self.gather_state(None)
         return self._zero_dict(self._zero_whole)
 
+    def horo_state_dict(self):
+        """state_dict() on all ranks of the process set, which all call it; blocks, if they have to gather the state."""
+        is_here = self._zero.layout is None or (self._zero_whole is not None and self._zero_all_have_it)
+        return self.state_dict() if is_here else self.horo_gather()
+
     def _zero_dict(self, whole):
         """state_dict() of this state; None: of that which the optimizer has."""
         before = self.state
@@ -63,8 +69,8 @@ class StateDicts:
         self.horo_load(state_dict, is_exact=False)
 
     def horo_load(self, state_dict, is_exact=True):
-        """load_state_dict(). is_exact: values keep their types and dtypes, which torch makes those of the parameters.
-        Those of master copies are never rounded."""
+        """load_state_dict(). is_exact: values keep their types, dtypes and devices. Those of master copies are never
+        rounded."""
         division, state, masters = self._zero, {}, {}
         numbers = (number for group in state_dict["param_groups"] for number in group["params"])
         params = dict(zip(numbers, self._zero_params()))
@@ -76,7 +82,7 @@ class StateDicts:
                 if not entry:  # the user's class does not take it
                     continue
             state[number] = entry
-        with hvd.state_as_saved(self, lambda param: is_exact or division.has_master(param), masters):
+        with hvd.state_as_saved(self, lambda param: is_exact or division.has_master(param), masters, is_exact):
             super().load_state_dict({**state_dict, "state": state})
         self._zero_whole = None
         division.forget()

@@ -12,7 +12,7 @@ from horo._sets import global_process_set
 from horo._specs import op_name
 from horo.elastic.buffers import PER_RANK, REPLICATED, Sharded, form_of, sharded
 from horo.elastic.fields import Field, InPlace, StateDict
-from horo.elastic.rest import decode
+from horo.elastic.rest import Encoder
 from horo.torch.optimizer_state import load_exactly, saves_plainly
 from horo.torch.sharding import my_member
 
@@ -50,8 +50,8 @@ def options_of(optimizer):
 
 
 class OfModule(InPlace):
-    """Parameters, and buffers, in which the ranks may differ, and what get_extra_state() of its modules returns. A
-    tensor in two places is one, under its first name."""
+    """Parameters, and buffers, in which the ranks may differ, as in what get_extra_state() of its modules returns. A
+    tensor in two places is one, under its first name; in a checkpoint, under the first that state_dict() has."""
 
     word = "a module"
 
@@ -66,12 +66,16 @@ class OfModule(InPlace):
 
     def terms(self):
         self._encoded()  # refuses by name
+        return self.forms()
+
+    def forms(self):
+        """[(name, form)] of its parameters and buffers."""
         return [(name, form_of(tensor)) for name, tensor, _ in self._own()]
 
     def horo_state(self):
         yield from self._own()
         for name, tensor in self._encoded()[1]:
-            yield self._full(name), tensor, REPLICATED
+            yield self._full(name), tensor, PER_RANK
 
     def of_checkpoint(self):
         """Without the buffers that state_dict() does not have: __init__() makes them."""
@@ -85,42 +89,65 @@ class OfModule(InPlace):
     def rest(self):
         return Field.rest(self) if self._extra else super().rest()
 
+    def rest_of_tensors(self, forms):
+        """The extra states of which there are all tensors get these, and are else as they are here."""
+        _, tensors = self._encoded()
+        for name in list(self._extra):
+            own = [self._full(one) for one, _ in tensors if one == name or one.startswith(f"{name}.")]
+            if not own or not forms.keys() >= set(own):
+                del self._extra[name]
+        rest = self.rest()
+        return {**rest, "tensors": [[name, kind, forms[name]] for name, kind, _ in rest["tensors"]]}
+
     def prepare(self, rest):
         own = {name: (name, tensor, kind) for name, tensor, kind in self._own()}
-        more = Field.prepare(self, {**rest, "tensors": [row for row in rest["tensors"] if row[0] not in own]})
-        made = {name: tensor for name, tensor, _ in (*own.values(), *more)}
-        self._made = [(name, made[name], REPLICATED) for name, _, _ in rest["tensors"]]
+        made = Field.prepare(self, {**rest, "tensors": [row for row in rest["tensors"] if row[0] not in own]})
+        more = [(name, tensor, PER_RANK) for name, tensor, _ in made]
+        found = {name: tensor for name, tensor, _ in (*own.values(), *more)}
+        self._made = [(name, found[name], PER_RANK) for name, _, _ in rest["tensors"]]
         return [*own.values(), *more]
 
     def finish(self):
         if self._rest is None:  # of a checkpoint without extra states
             return
-        found = decode(self._rest, [tensor for _, tensor, _ in self._made], self.options.trust)
+        found = self._decoded()
         for name, module in self._extra.items():
             if name in found:
                 module.set_extra_state(found[name])
 
-    def _content(self):
-        return {name: module.get_extra_state() for name, module in self._extra.items()}
+    def _encoded(self):
+        encoder, found = Encoder(self.name, self.options.trust), {}
+        for name, module in self._extra.items():
+            try:
+                found[name] = encoder.encode(module.get_extra_state(), f".{name}")
+            except TypeError as error:
+                where = f"{self.options.what}: get_extra_state() of a {type(module).__name__}"
+                raise TypeError(f"{where}: {str(error).removeprefix('horo: ')}") from error
+        return found, encoder.tensors
 
     def _own(self):
-        params = [(*pair, REPLICATED) for pair in self.value.named_parameters()]
-        for name, tensor, kind in (*params, *((*pair, PER_RANK) for pair in self.value.named_buffers())):
-            if name in self._left_out:
+        """Rows of horo_state(), each tensor once."""
+        for is_first, name, tensor, kind in self._named():
+            if not is_first:
                 continue
             if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
-                raise ValueError(
-                    f"horo.elastic.State: {self._full(name)} has no shape yet: run a forward pass before elastic.run"
-                )
+                raise ValueError(f"{self.options.what}: {self._full(name)} has no shape yet: run a forward pass before")
             yield self._full(name), tensor, kind
 
     def other_names(self):
-        first = {id(tensor) for tensor in (*self.value.parameters(), *self.value.buffers())}
+        for is_first, name, tensor, kind in self._named():
+            if not is_first:
+                yield self._full(name), tensor, kind
+
+    def _named(self):
+        """Yields (whether it is the first name of the tensor, name, tensor, kind), without the names that are left
+        out: under another name state_dict() may have the tensor."""
         for pairs, kind in ((self.value.named_parameters, REPLICATED), (self.value.named_buffers, PER_RANK)):
-            names = {name for name, _ in pairs()}
+            known = set()
             for name, tensor in pairs(remove_duplicate=False):
-                if name not in names and id(tensor) in first and name not in self._left_out:
-                    yield self._full(name), tensor, kind
+                if name not in self._left_out:
+                    yield id(tensor) not in known, name, tensor, kind
+                    known.add(id(tensor))
 
 
 class OfScaler(StateDict):
@@ -241,8 +268,9 @@ class OfRows(OfOptimizer):
             yield name, tensor, kind if rows is None else sharded(rows[0], [rows[1:]])
 
     def rest(self):
-        found, rows = super().rest(), list(self.horo_state())
-        for form, (_, tensor, kind) in zip(found["tensors"], rows):
+        found, rows = super().rest(), {name: (tensor, kind) for name, tensor, kind in self.horo_state()}
+        for form in found["tensors"]:
+            tensor, kind = rows[form[0]]
             if isinstance(kind, Sharded):
                 form[2] = form_of(tensor, kind.shape)
         return found

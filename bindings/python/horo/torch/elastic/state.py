@@ -66,6 +66,11 @@ class ModelStateHandler(StateDictHandler):
 
 
 class OptimizerStateHandler(StateDictHandler):
+    def save(self):
+        """All ranks save at the same calls, so those that divide the state gather it."""
+        state_dict = getattr(self.value, "horo_state_dict", self.value.state_dict)
+        self._saved = copy.deepcopy(state_dict())
+
     def restore(self):
         load_exactly(self.value, copy.deepcopy(self._saved))  # the optimizer keeps the tensors that it gets
         self.value.zero_grad()  # the gradients, and the passes that were added up, belong to the step that was given up
@@ -164,7 +169,7 @@ class TorchState(ObjectState):
         options = Options()
         values = {name: handler.value for name, handler in self._handlers.items()}
         models = [OfModule(name, one, options) for name, one in values.items() if isinstance(one, torch.nn.Module)]
-        rows = [row for model in models for row in model.terms()]
+        rows = [row for model in models for row in model.forms()]
         rows += [(name, _class_of(value)) for name, value in values.items()]
         optimizers = [(name, one) for name, one in values.items() if isinstance(one, torch.optim.Optimizer)]
         rows += [(f"{name}.distributed.{key}", text) for name, one in optimizers for key, text in options_of(one)]

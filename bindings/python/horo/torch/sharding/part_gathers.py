@@ -8,6 +8,7 @@ import itertools
 
 import torch
 
+from horo import _default
 from horo._handles import synchronize
 from horo.torch.memory import empty
 from horo.torch.ops import allgather_async
@@ -19,9 +20,17 @@ class FixedPartGather:
     """Among members that stay. Two chunks are in flight, in buffers that are kept."""
 
     def __init__(self, layout, process_set, label):
-        """process_set: of the members of the layout. label: the beginning of the names of its collectives, equal on all
-        members."""
-        self._chunks, self._process_set, self._label = layout.chunks, process_set, label
+        """process_set: of the members of the layout, which may have another order there. label: the beginning of the
+        names of its collectives, equal on all members. Raises ValueError if the layout has other members."""
+        members = [_default.members()[rank] for rank in process_set.ranks]
+        if sorted(members) != sorted(layout.members):
+            raise ValueError(
+                f"horo.torch.sharding.FixedPartGather: the layout has the members {list(layout.members)}, and the "
+                f"process set {members}; expected the same"
+            )
+        places = [layout.members.index(member) for member in members]  # by rank in the set, as gathers have their rows
+        self._chunks = [(kind, [parts[place] for place in places]) for kind, parts in layout.chunks]
+        self._process_set, self._label = process_set, label
         self._rows = [[elements(parts) for parts in of_chunk] for _, of_chunk in self._chunks]
         self._room = collections.Counter()  # elements of a buffer, by kind
         for (kind, _), rows in zip(self._chunks, self._rows):

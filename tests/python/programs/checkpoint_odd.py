@@ -1,0 +1,57 @@
+"""Two ranks whose objects are not alike: dicts made in other orders, a tensor that is expanded on one rank alone, a
+tensor in several fields. FOLDER: for checkpoints."""
+
+import os
+import pathlib
+
+import torch
+from claims import check, raises
+
+import horo
+import horo.torch as hvd
+
+FOLDER = pathlib.Path(os.environ["FOLDER"])
+
+
+def dicts_in_another_order_on_each_rank_are_one():
+    names = ["a", "b", "c"] if hvd.rank() == 0 else ["c", "b", "a"]
+    x = {name: torch.full((3,), float(ord(name))) for name in names} | {"all": {}}
+    x["all"] = {name: [x[name] + 1] for name in names}
+    horo.checkpoint.save(FOLDER / "order", x).wait()
+    there = {name: torch.zeros(3) for name in reversed(names)} | {"all": None}
+    found = horo.checkpoint.load(FOLDER / "order", there)
+    for name in names:
+        assert torch.equal(there[name], x[name]) and torch.equal(found["all"][name][0], x[name] + 1)
+
+
+def a_tensor_that_one_rank_cannot_set_is_refused_on_all_before_any_is_set():
+    values = {"one": torch.arange(12.0).reshape(4, 3), "same": torch.ones(4, 3), "z": torch.ones(7)}
+    horo.checkpoint.save(FOLDER / "expanded", values).wait()
+    is_last, z = hvd.rank() == 1, torch.zeros(7)
+    for made, said in ((torch.zeros(3).expand(4, 3), "expanded"), (torch.zeros(6).unfold(0, 3, 1), "share memory")):
+        one = made if is_last else torch.zeros(4, 3)
+        with raises(ValueError, "rank 1: horo.checkpoint.load: ", "one", said):
+            horo.checkpoint.load(FOLDER / "expanded", {"one": one, "z": z})
+        assert not one.any() and not z.any()
+    same = torch.zeros(3).expand(4, 3) if is_last else torch.zeros(4, 3)
+    horo.checkpoint.load(FOLDER / "expanded", {"same": same, "z": z})
+    assert same.all() and z.all()
+
+
+def a_tensor_in_several_fields_gets_to_each_of_them():
+    tensor, model = torch.arange(5.0), torch.nn.Linear(2, 2)
+    x = {"a": tensor, "b": tensor, "part": tensor[:3], "m": model, "n": model, "w": model.weight, "l": [tensor, tensor]}
+    horo.checkpoint.save(FOLDER / "several", x).wait()
+    there = {"b": torch.zeros(5), "part": torch.zeros(3), "n": torch.nn.Linear(2, 2), "w": torch.zeros(2, 2), "l": 0}
+    for _ in range(2):
+        found = horo.checkpoint.load(FOLDER / "several", there)
+    assert torch.equal(there["b"], tensor) and torch.equal(there["part"], tensor[:3])
+    assert torch.equal(there["n"].weight, model.weight) and torch.equal(there["w"], model.weight)
+    assert all(torch.equal(one, tensor) for one in found["l"])
+
+
+check(
+    dicts_in_another_order_on_each_rank_are_one,
+    a_tensor_that_one_rank_cannot_set_is_refused_on_all_before_any_is_set,
+    a_tensor_in_several_fields_gets_to_each_of_them,
+)
