@@ -38,6 +38,32 @@ def checkpoint_without_a_field():
 
 @on_ranks(
     SECTION,
+    "A tensor whose elements share memory",
+    where=LOAD + "; nothing is written",
+    do="Load into a copy, by `clone()`",
+    changing=PLACES,
+)
+def checkpoint_into_shared_memory():
+    folder, _ = saved()
+    hvd.checkpoint.save(folder / "two", {"windows": torch.zeros(3, 2)}).wait()
+    hvd.checkpoint.load(folder / "two", {"windows": torch.zeros(4).unfold(0, 2, 1)})
+
+
+@on_ranks(
+    SECTION,
+    "Two fields of whose tensors one has the name of the other",
+    where=SAVE,
+    do="Another name for one of the fields",
+    changing=PLACES,
+)
+def checkpoint_of_two_fields_with_one_name():
+    folder, _ = saved()
+    net = torch.nn.ModuleDict({"ema": torch.nn.Linear(2, 3)})
+    hvd.checkpoint.save(folder / "two", {"net": net, "net.ema": torch.ones(3)})
+
+
+@on_ranks(
+    SECTION,
     "A damaged file",
     where=LOAD + "; nothing is written",
     do="Another checkpoint; `State.keep` takes an older one by itself",

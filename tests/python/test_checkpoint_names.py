@@ -77,6 +77,14 @@ def test_a_file_of_safetensors_has_the_tensors_of_extra_states(tmp_path):
         checkpoint.load(tmp_path / "y", {"nothing": {}})
 
 
+def test_what_is_pickled_is_converted_with_trust_alone(tmp_path):
+    checkpoint.save(tmp_path / "x", {"span": range(3)}, trust=True).wait()
+    with pytest.raises(ValueError, match=r"/x: a pickled value; expected trust=True"):
+        convert(str(tmp_path / "x"), str(tmp_path / "x.pt"))
+    convert(str(tmp_path / "x"), str(tmp_path / "x.pt"), trust=True)
+    assert torch.load(tmp_path / "x.pt", weights_only=False) == {"span": range(3)}
+
+
 class OneTensor(torch.nn.Linear):
     """Whose extra state is a tensor."""
 

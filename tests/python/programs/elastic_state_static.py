@@ -65,6 +65,27 @@ def all_ranks_get_the_state_of_rank_0():
         check_equal(part, values)
 
 
+class Counting(torch.nn.Linear):
+    calls = 0
+
+    def get_extra_state(self):
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state):
+        self.calls = state["calls"]
+
+
+def extra_states_of_modules_are_those_of_rank_0():
+    model = torch.nn.Sequential(Counting(2, 2), torch.nn.Linear(2, 2))
+    model[0].calls = 5 + hvd.rank()
+    state = elastic.TorchState(model=model)
+    elastic.run(lambda state: None)(state)
+    assert model[0].calls == 5
+    model[0].calls = 9
+    state.restore()
+    assert model[0].calls == 5
+
+
 def what_is_restored_has_the_bits_that_were_saved():
     for views in (False, True):
         parts = made(views=views)
@@ -246,6 +267,7 @@ def a_lost_rank_of_a_static_job_is_an_error():
 
 claims.check(
     all_ranks_get_the_state_of_rank_0,
+    extra_states_of_modules_are_those_of_rank_0,
     what_is_restored_has_the_bits_that_were_saved,
     a_restore_forgets_the_passes_of_the_step_that_it_gives_up,
     an_update_that_one_rank_was_told_of_interrupts_all_once,

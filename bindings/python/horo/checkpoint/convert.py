@@ -16,9 +16,9 @@ from horo.elastic.buffers import REPLICATED, empty
 from horo.elastic.fields import Field, InPlace, Options
 from horo.elastic.rest import decode, is_tensor
 from horo.errors import HoroError
+from horo.torch.elastic.adapters import EXTRA_STATE
 
 CHECKPOINT, PT, DCP = "a checkpoint of horo", "a file of torch.save", "a folder of torch.distributed.checkpoint"
-EXTRA_STATE = "_extra_state"  # the end of torch's names of what get_extra_state() of a module returns
 _PT_ENDS = (".pt", ".pth")
 
 
@@ -105,13 +105,16 @@ def values_of_checkpoint(path, by_number=False, trust=False):
         room.append(Tensor(one["name"], one["dtype"], shape, kind, whole, address=tensor.data_ptr()))
     reader.load(None, room)
     reader.close()
-    return {name: _value_of(name, rest, tensors, by_number, trust) for name in rest["fields"]}
+    options = Options(trust, path)
+    return {name: _value_of(name, rest, tensors, by_number, options) for name in rest["fields"]}
 
 
-def _value_of(name, rest, tensors, by_number, trust):
+def _value_of(name, rest, tensors, by_number, options):
     field = rest["fields"][name]
     own = [row[0] for row in field["tensors"]]
-    value = None if field["value"] is None else decode(field["value"], [tensors[full] for full in own], trust)
+    value = field["value"]
+    if value is not None:
+        value = decode(value, [tensors[full] for full in own], options.trust, options.what)
     fulls = [full for full in tensors if full != name and owner_of(full, rest["fields"]) == name]
     by_name = {full[len(name) + 1 :]: tensors[full] for full in fulls}
     if value is None and not own:

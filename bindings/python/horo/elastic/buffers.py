@@ -74,7 +74,8 @@ def check_has_values(name, tensor, what=STATE):
         return
     is_plain = tensor.layout is sys.modules["torch"].strided and not tensor.is_nested
     if not is_plain or tensor.is_quantized or tensor.is_meta:
-        kind = f"{'nested, ' if tensor.is_nested else ''}{tensor.layout} on {tensor.device}"
+        word = "nested, " if tensor.is_nested else "quantized, " if tensor.is_quantized else ""
+        kind = f"{word}{tensor.layout} on {tensor.device}"
         raise ValueError(f"{what}: the tensor {name} is {kind}; expected values in memory")
 
 

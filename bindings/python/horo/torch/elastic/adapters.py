@@ -16,6 +16,7 @@ from horo.elastic.rest import Encoder
 from horo.torch.optimizer_state import load_exactly, saves_plainly
 from horo.torch.sharding import my_member
 
+EXTRA_STATE = "_extra_state"  # the end of torch's names of what get_extra_state() of a module returns
 GradScaler = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)  # torch 2.1 and 2.2 have the latter
 
 
@@ -62,7 +63,7 @@ class OfModule(InPlace):
         self._extra, self._left_out = {}, set()
         for place, module in value.named_modules():
             if type(module).get_extra_state is not torch.nn.Module.get_extra_state:
-                self._extra[f"{place}._extra_state".lstrip(".")] = module
+                self._extra[f"{place}.{EXTRA_STATE}".lstrip(".")] = module
 
     def terms(self):
         self._encoded()  # refuses by name

@@ -7,7 +7,7 @@ import torch
 
 from horo import _default
 from horo.elastic.fields import Options
-from horo.torch.elastic.adapters import GradScaler, OfModule, options_of
+from horo.torch.elastic.adapters import EXTRA_STATE, GradScaler, OfModule, options_of
 from horo.torch.elastic.base import ObjectState
 from horo.torch.elastic.sampler import ElasticSampler
 from horo.torch.functions import (
@@ -62,7 +62,12 @@ class StateDictHandler(StateHandler):
 
 class ModelStateHandler(StateDictHandler):
     def sync(self):
-        broadcast_parameters(self.value.state_dict(), root_rank=0)
+        state = self.value.state_dict()
+        extra = {name: one for name, one in state.items() if name.endswith(EXTRA_STATE)}
+        broadcast_parameters({name: one for name, one in state.items() if name not in extra}, root_rank=0)
+        if extra:  # what get_extra_state() of modules returns, of any type
+            state.update(_broadcast(extra))
+            self.value.load_state_dict(state)
 
 
 class OptimizerStateHandler(StateDictHandler):
