@@ -164,7 +164,7 @@ std::string Checkpoint::damage(BlockPlace place) const {
   const std::uint64_t begin = place.block * kBlockBytes, end = begin + bytes_of(place);
   std::string names;
   for (const auto& [piece, tensor] : by_part_[place.part]) {
-    if (piece->offset >= end || piece->offset + piece->bytes <= begin) continue;
+    if (piece->bytes == 0 || piece->offset >= end || piece->offset + piece->bytes <= begin) continue;
     if (names.size() > 200) {
       names += ", ...";
       break;

@@ -199,8 +199,8 @@ def _bytes_of(tensor):
 
 
 def empty(kind, form):
-    """A tensor or array of this form, whose values are not set. kind: "torch" or "torch cuda" (of the present device),
-    or "numpy"."""
+    """A tensor or array of this form, whose values are not set. kind: "torch" or "torch cuda" (of the present device,
+    or of the host where this process has none of these), or "numpy"."""
     dtype, _, shape = form.partition("[")
     shape = [int(one) for one in shape.rstrip("]").split(",") if one.strip()]
     if kind == "numpy":
@@ -209,7 +209,11 @@ def empty(kind, form):
         return numpy.empty(shape, numpy.dtype(dtype))
     import torch
 
-    return torch.empty(shape, dtype=getattr(torch, dtype), device=kind.partition(" ")[2] or "cpu")
+    device = kind.partition(" ")[2] or "cpu"
+    there = getattr(torch, device, None)  # torch.cuda; "cpu" is always there
+    if hasattr(there, "is_available") and not there.is_available():
+        device = "cpu"
+    return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
 
 
 def kind_of(tensor):

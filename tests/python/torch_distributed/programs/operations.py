@@ -257,6 +257,8 @@ def messages_from_any_source():
     if me() == 0:
         tensor = torch.zeros(2)
         for source in reversed(range(1, size())):  # the receives that are still posted serve these
+            with raises(ValueError, "expected receives of one size"):
+                dist.recv(torch.zeros(3), source)
             dist.recv(tensor, source)
             equal(tensor, torch.full((2,), 7.0 * source))
     else:

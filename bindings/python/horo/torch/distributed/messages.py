@@ -17,6 +17,15 @@ from horo.torch.distributed.tensors import check, put, readable, single, writabl
 POLL_S = 0.0005
 
 
+def _check_size(tensor, source, posted):
+    """posted: the memory of a receive that a receive from any source has posted, and that stays if this raises."""
+    if posted.numel() != tensor.nbytes:
+        raise ValueError(
+            f"recv: {tensor.nbytes} bytes from rank {source}, of whom a receive from any source with "
+            f"{posted.numel()} bytes expects a message; expected receives of one size"
+        )
+
+
 class _Posted:
     """A receive into memory of its own, posted for no particular call."""
 
@@ -99,6 +108,8 @@ class Messages(Moves):
         tensor = single(tensors, "recv")
         with self._posting:
             posted = self._posted.get((src, tag, tensor.device))
+            if posted:
+                _check_size(tensor, src, posted[0].memory)
             taken = posted.popleft() if posted else None
         if taken is not None:
             return self._recv_posted(tensor, src, taken)
@@ -113,11 +124,6 @@ class Messages(Moves):
 
     def _recv_posted(self, tensor, source, posted):
         """A receive that a receive from any source has posted."""
-        if posted.memory.numel() != tensor.nbytes:
-            raise ValueError(
-                f"recv: {tensor.nbytes} bytes from rank {source}, of whom a receive from any source with "
-                f"{posted.memory.numel()} bytes expects a message; expected receives of one size"
-            )
 
         def finish():
             put(tensor.detach(), posted.memory.view(tensor.dtype))
