@@ -270,7 +270,9 @@ void Engine::run_coordinator(TimePoint now) {
     std::vector<Event> more;
     perform(std::exchange(actions_, {}), more);
     for (const Event& event : more) epoch_->coordinator.on(event, now, actions_);
-    if (!more.empty()) epoch_->coordinator.flush(now, actions_);
+    const bool has_broken_plan = std::exchange(has_broken_plan_, false);
+    if (has_broken_plan) take_submissions(now);  // those of the plan, behind what was queued before them
+    if (has_broken_plan || !more.empty()) epoch_->coordinator.flush(now, actions_);
   }
 }
 

@@ -143,7 +143,7 @@ class Engine {
   void perform(RemoveSet& removed, std::vector<Event>&);
   void perform(Joined& joined, std::vector<Event>&);
   void perform(Learn& learn, std::vector<Event>&);
-  void perform(Break& broken, std::vector<Event>& more);
+  void perform(Break& broken, std::vector<Event>&);
   void perform(SetTimer& timer, std::vector<Event>&);
   void perform(Diagnose& diagnose, std::vector<Event>& more);
   void perform(Warn& warn, std::vector<Event>&);
@@ -185,6 +185,7 @@ class Engine {
   std::optional<OwnerHold> owner_hold_;
   std::optional<Item> rebuild_;  // the request that was released: the epoch ends
   Actions actions_;
+  bool has_broken_plan_ = false;  // by an action: its submissions are queued
   RunQuestions questions_;
   std::optional<std::uint32_t> watched_;        // the epoch whose link watches for them
   bool tells_steps_ = false;                    // in this epoch: rank 0 is on another host

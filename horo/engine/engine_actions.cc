@@ -1,7 +1,6 @@
 // The engine's half of the coordinator's actions.
 
 #include <algorithm>
-#include <iterator>
 
 #include "horo/base/fail_point.h"
 #include "horo/base/log.h"
@@ -91,11 +90,10 @@ void Engine::perform(Learn& learn, std::vector<Event>&) {
                 " tensors, which one bit announces from the next step on"));
 }
 
-void Engine::perform(Break& broken, std::vector<Event>& more) {
+void Engine::perform(Break& broken, std::vector<Event>&) {
   log_debug(say("plan ", broken.plan, " is dissolved: its tensors are announced one by one again"));
-  SubmissionBatch batch = tensor_table_.remove_plan(broken.plan);
-  epoch_->pending.add(batch);
-  std::ranges::move(batch.events, std::back_inserter(more));
+  tensor_table_.remove_plan(broken.plan);
+  has_broken_plan_ = true;
 }
 
 void Engine::perform(SetTimer& timer, std::vector<Event>&) {

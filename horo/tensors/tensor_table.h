@@ -94,8 +94,9 @@ class TensorTable {
   // The engine is about to sleep; the next submission wakes it. False: the queue is not empty.
   bool begin_sleep();
   void add_plan(PlanId plan, const std::vector<Key>& keys);
-  // Forgets the plan. Returns the events and items of its submissions that were not reported.
-  SubmissionBatch remove_plan(PlanId plan);
+  // Forgets the plan. Its submissions that were not reported are queued, behind the begin of their round: take()
+  // follows.
+  void remove_plan(PlanId plan);
 
   // Submissions to a set are refused before add_set() and after remove_set().
   void add_set(SetInfo set);

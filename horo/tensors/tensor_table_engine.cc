@@ -42,11 +42,9 @@ void TensorTable::add_plan(PlanId plan, const std::vector<Key>& keys) {
   plans_.add(plan, keys);
 }
 
-SubmissionBatch TensorTable::remove_plan(PlanId plan) {
+void TensorTable::remove_plan(PlanId plan) {
   MutexLock lock(mutex_);
-  SubmissionBatch batch;
-  plans_.remove(plan, batch);
-  return batch;
+  plans_.remove(plan, queue_.batch());
 }
 
 SubmissionBatch TensorTable::take() {

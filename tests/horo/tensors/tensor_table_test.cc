@@ -219,15 +219,16 @@ TEST_F(TensorTableTest, APlanIsNotActivatedWhileOneOfItsTensorsIsInFlight) {
   EXPECT_TRUE(std::holds_alternative<Submitted>(tensor_table_.take().events.at(0)));
 }
 
-TEST_F(TensorTableTest, ARemovedPlanReturnsItsUnreportedSubmissions) {
-  const Key a = declare("a"), b = declare("b");
-  activate(a, b);
+TEST_F(TensorTableTest, UnreportedSubmissionsOfARemovedPlanFollowTheBeginOfTheirRound) {
+  const Key a = declare_of_round(float_spec("a", 2));
+  activate(a, declare("b"));
+  tensor_table_.begin_round({{0, 5}, {7, 1}});
   submit(a);
-  const SubmissionBatch batch = tensor_table_.remove_plan(1);
-  ASSERT_EQ(batch.events.size(), 1u);
-  EXPECT_EQ(std::get<Submitted>(batch.events[0]).key, a);
-  ASSERT_EQ(batch.items.size(), 1u);
-  EXPECT_EQ(batch.items[0].submission.key, a);
+  tensor_table_.remove_plan(1);
+  const SubmissionBatch batch = tensor_table_.take();
+  ASSERT_EQ(batch.events.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<RoundBegun>(batch.events[0]));
+  EXPECT_EQ(std::get<Submitted>(batch.events[1]).key, a);
 }
 
 TEST_F(TensorTableTest, UnnamedTensorsAreNumberedAndTheirKeysReused) {
