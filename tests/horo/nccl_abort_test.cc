@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -55,8 +56,9 @@ void expect_nothing_is_left(const Rests& before, const std::string& what) {
   EXPECT_EQ(after.nccl.comms, before.nccl.comms) << what;
 }
 
-// One after the other, so that each is a collective of its own; the last one is not done.
-void submit_until_stuck(Session& session, bool is_aborting) {
+// One after the other, so that each is a collective of its own; the last one is not done. Returns on the aborting rank,
+// which has waited for a short time, whether it has ended after all.
+bool submit_until_stuck(Session& session, bool is_aborting) {
   meet(session);  // no rank is at its start when another one aborts
   const CudaStream stream = make_stream();
   std::vector<std::unique_ptr<DeviceMemory>> memories;
@@ -69,12 +71,11 @@ void submit_until_stuck(Session& session, bool is_aborting) {
     is_issued = session.wait_stream(std::span(&work, 1), session.topology().rank, stream, Clock::now() + patience);
   }
   EXPECT_TRUE(is_issued || is_aborting) << "the end of the session wakes those that wait";
-  if (is_aborting) {
-    EXPECT_FALSE(session.wait(std::span(&work, 1), Clock::now() + 1ms)) << "it never ends";
-    session.abort("the test ends it");
-  }
+  const bool has_ended = is_aborting && session.wait(std::span(&work, 1), Clock::now() + 1ms);
+  if (is_aborting) session.abort("the test ends it");
   EXPECT_TRUE(session.wait(std::span(&work, 1), Clock::now() + kAbortDeadline));
-  work->outcome();
+  if (!has_ended) work->outcome();
+  return has_ended;
 }
 
 TEST(NcclAborts, EndWhatNeverEndsOnAllRanksAndLeaveNothing) {
@@ -87,6 +88,7 @@ TEST(NcclAborts, EndWhatNeverEndsOnAllRanksAndLeaveNothing) {
                        }),
               Each(""));
   const int count = aborts_to_run();
+  std::atomic<int> ended = 0;  // works that a busy machine has made late
   for (int i = 0; i < count && !testing::Test::HasFailure(); ++i) {
     const char* const stuck = kStuck[static_cast<std::size_t>(i) % kStuck.size()];
     const int aborting = i / static_cast<int>(kStuck.size()) % kAbortRanks;
@@ -94,13 +96,15 @@ TEST(NcclAborts, EndWhatNeverEndsOnAllRanksAndLeaveNothing) {
     ::setenv("HORO_FAKE_NCCL_STUCK", stuck, 1);
     const Rests before;
     const TimePoint begin = Clock::now();
-    EXPECT_THAT(run_nccl(kAbortRanks,
-                         [&](Session& session) { submit_until_stuck(session, session.topology().rank == aborting); }),
-                Each(HasSubstr("the test ends it")))
-        << what;
+    const auto thrown = run_nccl(kAbortRanks, [&](Session& session) {
+      ended += submit_until_stuck(session, session.topology().rank == aborting) ? 1 : 0;
+      meet(session);  // which the aborted session refuses
+    });
+    EXPECT_THAT(thrown, Each(HasSubstr("the test ends it"))) << what;
     EXPECT_LT(Clock::now() - begin, kAbortDeadline) << what;
     expect_nothing_is_left(before, what);
   }
+  EXPECT_LE(ended, 1 + count / 10) << "the others never end";
   ::unsetenv("HORO_FAKE_NCCL_STUCK");
 }
 
