@@ -131,7 +131,9 @@ class Loading {
       }
     }
     for (const std::string& one : are_new) {
-      for (std::size_t i = 0; i < are_new_.size(); ++i) are_new_[i] &= one[i];
+      for (std::size_t i = 0; i < are_new_.size(); ++i) {
+        if (one[i] == '\0') are_new_[i] = '\0';
+      }
     }
   }
 

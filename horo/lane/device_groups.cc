@@ -10,6 +10,7 @@
 
 #include "horo/base/log.h"
 #include "horo/base/say.h"
+#include "horo/base/wire.h"
 #include "ring/cuda/device_memory.h"
 #include "ring/nccl/nccl_group.h"
 #include "ring/nccl/nccl_library.h"

@@ -205,7 +205,7 @@ TEST(MemberSets, AThousandLeaveNothingBehind) {
   EXPECT_EQ(after.threads, before.threads);
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_LE(after.mappings, before.mappings + (test::kSanitized ? 64 : 8)) << "those of an allocator that grows";
-  EXPECT_LE(after.bytes, before.bytes + (kSets - 100) * 4'096) << "of heap, of three ranks";
+  EXPECT_LE(after.bytes, before.bytes + std::size_t{kSets - 100} * 4'096) << "of heap, of three ranks";
   EXPECT_LE(after.shared_bytes, before.shared_bytes + (std::size_t{64} << 20)) << "2 MiB of an arena for each";
   const double bytes_per_set = (static_cast<double>(after.bytes) - static_cast<double>(before.bytes)) / (kSets - 100);
   RecordProperty("bytes_per_set", std::to_string(bytes_per_set));
