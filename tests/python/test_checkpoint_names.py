@@ -1,5 +1,6 @@
 """Names in checkpoints: fields that begin alike, dicts of tensors that are converted, tensors of extra states."""
 
+import io
 import subprocess
 
 import pytest
@@ -61,20 +62,51 @@ def model():
     return torch.nn.Sequential(Counting(2, 2), torch.nn.Linear(2, 2))
 
 
+def through_safetensors(folder):
+    """The checkpoint x becomes a file, and that the checkpoint y."""
+    for source, target in (("x", "x.safetensors"), ("x.safetensors", "y")):
+        words = [executable("horo"), "checkpoint", "convert", folder / source, folder / target]
+        subprocess.run(words, check=True, timeout=60)
+
+
 def test_a_file_of_safetensors_has_the_tensors_of_extra_states(tmp_path):
     one, there = model(), model()
     one[0].calls, one[0].scales = 7, torch.tensor([0.5, 2.0])
     there[0].calls = 2
     saved(tmp_path / "x", {"model": one, "table": {"a": torch.ones(3)}})
-    for source, target in (("x", "x.safetensors"), ("x.safetensors", "y")):
-        words = [executable("horo"), "checkpoint", "convert", tmp_path / source, tmp_path / target]
-        subprocess.run(words, check=True, timeout=60)
+    through_safetensors(tmp_path)
     found = checkpoint.load(tmp_path / "y", {"model": there, "table": {}})
     assert there[0].scales.tolist() == [0.5, 2.0] and there[0].calls == 2  # which no file of safetensors has
     assert torch.equal(there[1].weight, one[1].weight)
     assert_equal(found["table"], {"a": torch.ones(3)})
-    with pytest.raises(ValueError, match="tensors alone; .* and nothing is dict"):
-        checkpoint.load(tmp_path / "y", {"nothing": {}})
+    for name, other in (("nothing", {}), ("table", {"a": torch.ones(3), "n": 3}), ("table", {"b": torch.ones(3)})):
+        with pytest.raises(ValueError, match=f"tensors alone; .* and {name} is another dict"):
+            checkpoint.load(tmp_path / "y", {name: other})
+
+
+def test_a_nested_dict_is_not_loaded_from_a_file_of_safetensors(tmp_path):
+    value = {"x": {"y": torch.ones(3)}}
+    saved(tmp_path / "x", {"table": value})
+    through_safetensors(tmp_path)
+    with pytest.raises(ValueError, match="tensors alone; .* and table is another dict"):
+        checkpoint.load(tmp_path / "y", {"table": value})
+
+
+def test_a_tensor_that_was_converted_is_loaded_as_one(tmp_path):
+    torch.save({"a": torch.ones(2), "n": 3}, tmp_path / "x.pt")
+    convert(str(tmp_path / "x.pt"), str(tmp_path / "y"))
+    found = checkpoint.load(tmp_path / "y", {"a": None, "n": 0})
+    assert_equal(found, {"a": torch.ones(2), "n": 3})
+
+
+def test_weights_are_loaded_beside_an_extra_state_that_no_checkpoint_has(tmp_path):
+    one, there = OneTensor(2, 2), OneTensor(2, 2)
+    torch.save({"model": {"weight": one.weight.detach(), "bias": one.bias.detach()}}, tmp_path / "x.pt")
+    convert(str(tmp_path / "x.pt"), str(tmp_path / "y"))
+    there.extra = io.BytesIO(b"other")
+    for _ in range(2):
+        checkpoint.load(tmp_path / "y", {"model": there})
+    assert there.extra.getvalue() == b"other" and torch.equal(one.weight, there.weight)
 
 
 def test_what_is_pickled_is_converted_with_trust_alone(tmp_path):

@@ -26,10 +26,11 @@ def give(donor, joiner):
     told = from_json(to_json(donor._rest(fields)))
     sources = {name: tensor for field in fields for name, tensor, _ in field.horo_state()}
     made = joiner._fields()
-    for field in made:
-        for name, tensor, _ in field.prepare(told["fields"][field.name]):
-            with torch.no_grad():
-                tensor[...] = sources[name]
+    rows = [row for field in made for row in field.prepare(told["fields"][field.name])]
+    assert [name for name, *_ in rows] == list(sources)  # the bytes come one after the other
+    for name, tensor, _ in rows:
+        with torch.no_grad():
+            tensor[...] = sources[name]
     joiner._take(made, told)
 
 
@@ -176,6 +177,18 @@ def test_tensors_of_extra_states_are_those_of_the_first_rank():
     rest_of = field.rest()
     for rows in (field.horo_state(), field.prepare(rest_of)):
         assert {name: kind for name, _, kind in rows}["model.1._extra_state.scales"] == "per rank"
+
+
+def test_a_rank_that_joins_gets_the_tensors_of_extra_states_whatever_their_order():
+    donor, joiner = (torch.nn.Sequential(*(Saying(2, 2) for _ in range(11))) for _ in range(2))
+    for place, one in enumerate(donor):
+        value = {"scale": torch.full((2,), float(place)), "amax": torch.ones(3)}
+        one.extra = lambda value=value: value
+    for one in joiner:
+        one.extra = dict
+    give(fields_of(model=donor), fields_of(model=joiner))
+    for place, one in enumerate(joiner):
+        assert one.extra()["scale"].tolist() == [place, place] and one.extra()["amax"].tolist() == [1, 1, 1]
 
 
 def test_masked_arrays_and_long_numbers_are_refused_by_name():

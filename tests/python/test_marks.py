@@ -84,6 +84,11 @@ def test_batches_that_no_backward_uses_take_no_more_memory(marks):
     for _ in range(3 * _marks.MOST_BATCHES):
         list(horo.input([np.ones(2)]))
     assert len(marks.batches) <= _marks.MOST_BATCHES and len(marks._gone) <= _marks.MOST_BATCHES
+    iterator = iter(horo.input([np.ones(2)]))
+    next(iterator)
+    for _ in range(3 * _marks.MOST_BATCHES):
+        assert not list(iterator)
+    assert len(marks._gone) <= _marks.MOST_BATCHES
 
 
 class Loader(list):

@@ -151,6 +151,8 @@ class Marks:
             return
         del self.batches[before:]
         if (number := getattr(iterator, "_horo_number", None)) is not None:
+            if len(self._gone) >= MOST_BATCHES:
+                self._gone.clear()
             self._gone.add(number)
             iterator._horo_number = next(self._iterators)  # a loader may use it for its next pass
 

@@ -60,7 +60,20 @@ check([train(x) for x in horo.input(horo.input(loader(20)))], [8, 8, 4])
 check([train(x) for x in horo.input(in_pairs(loader(64)))], [16, 16, 16, 16])
 check([train(x) for x in torch.utils.data.DataLoader(loader(20).dataset, 8)], [8, 8, 4])
 check([train(x) for x in loader(20)], [8, 8, 4])
+
+
 # Loaders that are ahead.
+class Eager(torch.utils.data.IterableDataset):
+    """Has taken all batches of another loader when a pass begins."""
+
+    def __init__(self, batches):
+        self._batches = batches
+
+    def __iter__(self):
+        return iter([one for batch in self._batches for one in batch])
+
+
+check([train(x) for x in torch.utils.data.DataLoader(Eager(loader(20)), 8)], [8, 8, 4])
 check([train(x) for x in horo.input(ahead(loader(28)))], [8, 8, 8, 4])
 check([train(x) for x in horo.input(Ahead(loader(28)))], [8, 8, 8, 4])
 check([train(x) for x in ahead(loader(28))], [16, 8, 4, 0])  # by when the loader gives them

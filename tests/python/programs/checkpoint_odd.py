@@ -50,7 +50,36 @@ def a_tensor_in_several_fields_gets_to_each_of_them():
     assert all(torch.equal(one, tensor) for one in found["l"])
 
 
+class Failing:
+    """Of which a load can fail on one rank."""
+
+    def __init__(self, fails):
+        self.fails = fails
+
+    def state_dict(self):
+        return {"a": 1}
+
+    def load_state_dict(self, state):
+        del state
+
+    def horo_state(self):
+        if self.fails:
+            raise KeyError("lost")
+        return iter(())
+
+
+def a_rank_whose_object_fails_ends_the_load_of_all():
+    horo.checkpoint.save(FOLDER / "failing", {"thing": Failing(False), "z": torch.ones(7)}).wait()
+    z, is_first = torch.zeros(7), hvd.rank() == 0
+    with raises(KeyError if is_first else ValueError, "lost" if is_first else "rank 0: KeyError: 'lost'"):
+        horo.checkpoint.load(FOLDER / "failing", {"thing": Failing(is_first), "z": z})
+    assert not z.any()
+    horo.checkpoint.load(FOLDER / "failing", {"thing": Failing(False), "z": z})
+    assert z.all()
+
+
 check(
+    a_rank_whose_object_fails_ends_the_load_of_all,
     dicts_in_another_order_on_each_rank_are_one,
     a_tensor_that_one_rank_cannot_set_is_refused_on_all_before_any_is_set,
     a_tensor_in_several_fields_gets_to_each_of_them,

@@ -9,6 +9,7 @@ from horo.checkpoint.library import PER_RANK, REPLICATED, SHARDED, Tensor
 from horo.elastic import buffers
 from horo.elastic.buffers import Sharded, buffer_of, buffer_to_set, check_has_values, form_as_text
 from horo.elastic.fields import InPlace, Options, adapter_of
+from horo.elastic.rest import is_tensor
 
 _KINDS = {buffers.REPLICATED: REPLICATED, buffers.PER_RANK: PER_RANK}
 DTYPES = {
@@ -151,13 +152,17 @@ class Content:
 
     def _check_tensors_alone(self, index, path):
         """Of a checkpoint that was made of a file of safetensors."""
-        owners = {owner_of(one["name"], self._names(index)) for one in index["tensors"]}
+        names = {name: set() for name in self._names(index)}
+        for one in index["tensors"]:
+            if (owner := owner_of(one["name"], names)) is not None:
+                names[owner].add(one["name"].removeprefix(f"{owner}."))
         for field in self.fields:
-            is_dict = isinstance(field.value, dict) and field.name in owners
-            if not isinstance(field, InPlace) and not is_dict:
+            if not isinstance(field, InPlace) and not _is_dict_of(field.value, names[field.name]):
+                another = "another " * isinstance(field.value, dict)
                 raise ValueError(
                     f"{path} was made of a file of safetensors and has tensors alone; expected modules, tensors and "
-                    f"dicts of tensors to load it into, and {field.name} is {type(field.value).__name__}"
+                    f"dicts of tensors, of the same names or empty, to load it into, and {field.name} is {another}"
+                    f"{type(field.value).__name__}"
                 )
 
     def room(self, index):
@@ -191,6 +196,13 @@ class Content:
     def _names(self, index):
         """Of the fields to load, and of those that the checkpoint has beside them."""
         return {field.name for field in self.fields}.union(index["rest"].get("fields", ()))
+
+
+def _is_dict_of(value, names):
+    """Whether a value can become the dict of the tensors of these names: it is empty, or has tensors of them."""
+    if not isinstance(value, dict) or not names:
+        return False
+    return not value or (set(value) == names and all(one is None or is_tensor(one) for one in value.values()))
 
 
 def _no_field(name, index, path):

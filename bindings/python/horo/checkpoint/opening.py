@@ -17,8 +17,9 @@ def gathered(session, name, value):
 
 def opened(session, path, content):
     """(reader, room): the memory that is to be filled; see Content.room(). Collective over the world; blocks. Raises on
-    all ranks ValueError if the objects of a rank do not fit the checkpoint, HoroError if a rank cannot read it."""
-    damage = refusal = reader = None
+    all ranks ValueError if the objects of a rank do not fit the checkpoint, HoroError if a rank cannot read it. Another
+    error of an object is raised on its rank, and ValueError on the others."""
+    damage = refusal = reader = failure = None
     room, expanded = (), []
     try:
         reader = Reader(path)
@@ -30,8 +31,12 @@ def opened(session, path, content):
         damage = str(error)
     except ValueError as error:
         refusal = str(error)
+    except Exception as error:  # of the objects of this rank
+        refusal, failure = f"{type(error).__name__}: {error}", error
     rows = gathered(session, "opened", [damage, refusal, expanded])
     try:
+        if failure is not None:
+            raise failure
         _raise_first(session, [text for _, text, _ in rows])
         for text in (text for text, *_ in rows if text is not None):
             raise HoroError(text)

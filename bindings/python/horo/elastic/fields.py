@@ -62,7 +62,7 @@ class Field:
         """Yields (name, tensor, kind): kind is "replicated", "per rank" or a sharded(global shape, intervals). In the
         same order on all ranks, which may have made a dict in other orders."""
         _, tensors = self._encoded()
-        for name, tensor in sorted(tensors, key=_first):
+        for name, tensor in sorted(tensors, key=name_of):
             yield self._full(name), tensor, REPLICATED
 
     def rest(self):
@@ -75,6 +75,8 @@ class Field:
         """rest() where a checkpoint has tensors of this field alone, of these forms by name: a dict of them."""
         names = [name.removeprefix(f"{self.name}.") for name in forms]
         value = {name: {"~tensor": place} for place, name in enumerate(names)} if forms else None
+        if forms.keys() == {self.name}:
+            value = {"~tensor": 0}
         return {"value": value, "tensors": [[name, "torch", form] for name, form in forms.items()]}
 
     def prepare(self, rest):
@@ -82,7 +84,7 @@ class Field:
         self._rest = rest["value"]
         self._made = [(name, buffers.empty(kind, form), REPLICATED) for name, kind, form in rest["tensors"]]
         self._new = {name for name, _, _ in self._made}
-        return sorted(self._made, key=_first)
+        return sorted(self._made, key=name_of)
 
     def has_made(self, name):
         """Whether prepare() has made the memory of this tensor, which the value gets in finish()."""
@@ -117,7 +119,7 @@ class Field:
         return f"{self.name}.{name}" if name else self.name
 
 
-def _first(row):
+def name_of(row):
     return row[0]
 
 

@@ -118,7 +118,7 @@ def decode(value, tensors, trust=False, what="horo.elastic.State"):
             return (set if value["kind"] == "set" else frozenset)(back(one) for one in content)
         if mark == "~pickle":
             if not trust:
-                raise ValueError(f"{what}: a pickled value; expected trust=True, on all ranks")
+                raise ValueError(f"{what}: a pickled value; expected trust=True on all ranks, or --trust")
             return pickle.loads(base64.b64decode(content))
         makers = {"~tuple": lambda: tuple(map(back, content)), "~bytes": lambda: base64.b64decode(content)}
         makers |= {"~int": lambda: int(content), "~float": lambda: float(content)}

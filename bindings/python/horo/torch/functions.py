@@ -180,14 +180,27 @@ def _optimizer_state(optimizer, root, process_set):
     if is_divided := hasattr(optimizer, "horo_rest"):
         is_divided = not _object(optimizer.horo_rest() is None, root, f"{_OPTIMIZER}.whole", process_set)
     mine = optimizer.horo_gather() if is_divided else optimizer.state_dict() if is_root else None
-    outline, tensors = objects.pack(mine) if is_root else (None, None)
-    outline = _object(outline, root, _OPTIMIZER, process_set)
-    if not is_root:
-        tensors = objects.room(outline)
-    _broadcast_all([(f"{_OPTIMIZER}/{i}", tensor) for i, tensor in enumerate(tensors)], root, process_set)
+    state = _state(mine, _OPTIMIZER, root, process_set)
     if is_root:
         return None if loads_plainly(optimizer) else copy.deepcopy(mine)
-    return objects.unpack(outline, tensors)
+    return state
+
+
+def broadcast_state(state, name, root_rank=0, process_set=global_process_set):
+    """root_rank's state, on every rank: broadcast_object(), but its tensors are not pickled, and come to the current
+    device of each rank. Every rank gives one that can be pickled."""
+    return _repeated(lambda root: _state(state, name, root, process_set), root_rank, process_set)
+
+
+def _state(mine, name, root, process_set):
+    """One attempt of it. mine: of the root."""
+    is_root = root.is_here()
+    outline, tensors = objects.pack(mine) if is_root else (None, None)
+    outline = _object(outline, root, name, process_set)
+    if not is_root:
+        tensors = objects.room(outline)
+    _broadcast_all([(f"{name}/{i}", tensor) for i, tensor in enumerate(tensors)], root, process_set)
+    return mine if is_root else objects.unpack(outline, tensors)
 
 
 def _part(name, suffix):

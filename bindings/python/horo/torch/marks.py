@@ -106,8 +106,17 @@ def _mark_loaders(loaders):
             marks.has_batch(self, batch, before)
         return batch
 
-    iterator.__next__ = advanced
-    loaders.DataLoader._get_iterator = _marked(start, INPUT)
+    started = _marked(start, INPUT)
+
+    @functools.wraps(start)
+    def made(self):
+        before = len(marks.batches)
+        iterator = started(self)
+        marks.takes_back(before)
+        return iterator
+
+    made._torchdynamo_disable = True
+    iterator.__next__, loaders.DataLoader._get_iterator = advanced, made
 
 
 def begin_backward():

@@ -10,8 +10,8 @@ from horo import _default
 from horo._compression import codec_of
 from horo._sets import global_process_set
 from horo._specs import op_name
-from horo.elastic.buffers import PER_RANK, REPLICATED, Sharded, form_of, sharded
-from horo.elastic.fields import Field, InPlace, StateDict
+from horo.elastic.buffers import PER_RANK, REPLICATED, Sharded, form_of, kind_of, sharded
+from horo.elastic.fields import Field, InPlace, StateDict, name_of
 from horo.elastic.rest import Encoder
 from horo.torch.optimizer_state import load_exactly, saves_plainly
 from horo.torch.sharding import my_member
@@ -75,7 +75,7 @@ class OfModule(InPlace):
 
     def horo_state(self):
         yield from self._own()
-        for name, tensor in self._encoded()[1]:
+        for name, tensor in sorted(self._encoded()[1], key=name_of):
             yield self._full(name), tensor, PER_RANK
 
     def of_checkpoint(self):
@@ -92,13 +92,20 @@ class OfModule(InPlace):
 
     def rest_of_tensors(self, forms):
         """The extra states of which there are all tensors get these, and are else as they are here."""
-        _, tensors = self._encoded()
-        for name in list(self._extra):
-            own = [self._full(one) for one, _ in tensors if one == name or one.startswith(f"{name}.")]
-            if not own or not forms.keys() >= set(own):
-                del self._extra[name]
-        rest = self.rest()
-        return {**rest, "tensors": [[name, kind, forms[name]] for name, kind, _ in rest["tensors"]]}
+        kept = {name: module for name, module in self._extra.items() if self._has_all(forms, name, module)}
+        if not kept:
+            return super().rest_of_tensors(forms)
+        encoded, tensors = self._encoded(kept)
+        rows = [(self._full(name), kind_of(tensor)) for name, tensor in tensors]
+        return {"value": encoded, "tensors": [[name, kind, forms[name]] for name, kind in rows]}
+
+    def _has_all(self, forms, name, module):
+        """Whether there are tensors in the extra state of this module, and all of them among the forms."""
+        try:
+            _, tensors = self._encoded({name: module})
+        except TypeError:  # of a type that no checkpoint has
+            return False
+        return bool(tensors) and all(self._full(one) in forms for one, _ in tensors)
 
     def prepare(self, rest):
         own = {name: (name, tensor, kind) for name, tensor, kind in self._own()}
@@ -116,9 +123,10 @@ class OfModule(InPlace):
             if name in found:
                 module.set_extra_state(found[name])
 
-    def _encoded(self):
+    def _encoded(self, modules=None):
+        """What get_extra_state() of these modules returns, by default of all, by name."""
         encoder, found = Encoder(self.name, self.options.trust), {}
-        for name, module in self._extra.items():
+        for name, module in (self._extra if modules is None else modules).items():
             try:
                 found[name] = encoder.encode(module.get_extra_state(), f".{name}")
             except TypeError as error:
@@ -132,7 +140,7 @@ class OfModule(InPlace):
             if not is_first:
                 continue
             if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
-                raise ValueError(f"{self.options.what}: {self._full(name)} has no shape yet: run a forward pass before")
+                raise ValueError(f"{self.options.what}: {self._full(name)} has no shape yet: run a forward pass first")
             yield self._full(name), tensor, kind
 
     def other_names(self):

@@ -221,7 +221,7 @@ class ObjectState(State):
             return
         mine = {name: getattr(self, name) for name in self._saved_state}
         for name, value in mine.items():  # on all ranks, so that all of them raise the error
-            _attempt("pickled", pickle.dumps, name, value)
+            attempt("pickled", pickle.dumps, name, value)
         self._set(self._bcast_object(mine))
 
     def _set(self, values):
@@ -230,10 +230,10 @@ class ObjectState(State):
 
 
 def _copied(name, value):
-    return _attempt("copied", copy.deepcopy, name, value)
+    return attempt("copied", copy.deepcopy, name, value)
 
 
-def _attempt(what, function, name, value):
+def attempt(what, function, name, value):
     try:
         return function(value)
     except Exception as error:

@@ -2,19 +2,21 @@
 
 import copy
 import functools
+import pickle
 
 import torch
 
 from horo import _default
 from horo.elastic.fields import Options
 from horo.torch.elastic.adapters import EXTRA_STATE, GradScaler, OfModule, options_of
-from horo.torch.elastic.base import ObjectState
+from horo.torch.elastic.base import ObjectState, attempt
 from horo.torch.elastic.sampler import ElasticSampler
 from horo.torch.functions import (
     allgather_object,
     broadcast_object,
     broadcast_optimizer_state,
     broadcast_parameters,
+    broadcast_state,
 )
 from horo.torch.optimizer_state import load_exactly
 
@@ -66,7 +68,9 @@ class ModelStateHandler(StateDictHandler):
         extra = {name: one for name, one in state.items() if name.endswith(EXTRA_STATE)}
         broadcast_parameters({name: one for name, one in state.items() if name not in extra}, root_rank=0)
         if extra:  # what get_extra_state() of modules returns, of any type
-            state.update(_broadcast(extra))
+            for name, one in extra.items():  # on all ranks, so that all of them raise the error
+                attempt("pickled", pickle.dumps, name, one)
+            state.update(broadcast_state(extra, "elastic.State.extra"))
             self.value.load_state_dict(state)
 
 
