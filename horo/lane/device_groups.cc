@@ -123,7 +123,8 @@ Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device, const Counters
   offer.may_share = may_share_a_gpu() ? 1 : 0;
   if (nccl.api) offer.nccl_version = nccl.version;
   nccl.why.copy(offer.why_not.data(), offer.why_not.size() - 1);
-  if (const std::string lack = lack_of_memory(first); offer.nccl_version != 0 && !lack.empty()) {
+  if (offer.nccl_version == 0) return offer;
+  if (const std::string lack = lack_of_memory(first); !lack.empty()) {
     offer.nccl_version = 0;
     offer.why_not = reason_of(lack);
   }
@@ -167,7 +168,7 @@ struct Setup {
   bool has_kernels;  // of all members
   std::chrono::milliseconds time;
   Pause pause;
-  std::unique_ptr<DeviceScratch>& first;
+  DeviceScratch& first;
 };
 
 // Returns why the members cannot connect, the same on all of them. A member that has no connection in time gives up
@@ -180,7 +181,7 @@ std::string connect(const Setup& setup, std::unique_ptr<DeviceGroup>& made) {
   Reason why_not{};
   try {
     const NcclMembers members{group.size(), group.rank(), setup.has_kernels, shared.id, setup.time};
-    made = make_nccl_group(setup.nccl.api, setup.stream, members, setup.pause, std::move(setup.first));
+    made = make_nccl_group(setup.nccl.api, setup.stream, members, setup.pause, setup.first);
   } catch (const ShutDown&) {
     throw;
   } catch (const std::runtime_error& error) {
@@ -220,7 +221,7 @@ void DeviceGroups::decide(const Participants& participants, const Collective& li
   if (obstacle.empty()) {
     const auto pause = [this](Duration time) { stop_.pause(time); };
     obstacle = connect(
-        {participants, like, stream, nccl, has_kernels, kConnectDeadlines * config_.deadline, pause, first_}, group_);
+        {participants, like, stream, nccl, has_kernels, kConnectDeadlines * config_.deadline, pause, *first_}, group_);
   }
   if (!obstacle.empty() && config_.gpu_backend == "nccl") {
     throw std::invalid_argument("HORO_GPU_BACKEND=nccl: " + obstacle);

@@ -35,6 +35,7 @@ class DeviceGroups {
   void finalize() {
     if (group_) group_->finalize();
   }
+  bool are_any() const { return group_ != nullptr; }
   // DeviceGroup::abort(). No call follows.
   void abort() noexcept {
     if (group_) group_->abort();
@@ -48,7 +49,7 @@ class DeviceGroups {
   StopSignal& stop_;
   const std::function<void()> watch_;
   bool is_decided_ = false;
-  std::unique_ptr<DeviceScratch> first_;  // what a group did not get: to free it may wait for a rank that is lost
+  std::unique_ptr<DeviceScratch> first_;  // of the group, which may not connect: to free it waits for the device
   std::unique_ptr<DeviceGroup> group_;
 };
 

@@ -1,7 +1,6 @@
 #include "horo/lane/device_runner.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <exception>
 #include <thread>
@@ -22,7 +21,6 @@ constexpr std::uint64_t kSizesPlan = std::uint64_t{1} << 60;  // of exchanges of
 constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{200};  // between two looks at an event
 constexpr std::chrono::milliseconds kLookPause{20};
 constexpr std::chrono::seconds kLeftPatience{5};
-constexpr std::size_t kMostAborts = 64;  // at once
 
 // The elements of each member's part, where all parts are known.
 std::vector<std::size_t> counts_of(const Job& job, const Participants& participants) {
@@ -205,11 +203,12 @@ void DeviceRunner::wait_for_rest() noexcept {
 // At once: an abort waits for what the stream has before its own collectives, and so for the aborts of other groups.
 // Those that get no thread, as the process may have no more, come behind the others.
 void DeviceRunner::abort_groups() noexcept {
-  std::array<std::jthread, kMostAborts> aborts;
+  std::vector<std::jthread> aborts;
   std::size_t place = 0;
   for (auto& [ranks, groups] : groups_) {
     try {
-      if (place < aborts.size()) aborts[place] = start_thread("horo abort", [&one = groups] { one.abort(); });
+      aborts.resize(groups_.size());
+      if (groups.are_any()) aborts[place] = start_thread("horo abort", [&one = groups] { one.abort(); });
     } catch (const std::exception&) {
     }
     ++place;

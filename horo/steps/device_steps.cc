@@ -83,9 +83,13 @@ void DeviceSteps::lose(DeviceStepMarks& step) noexcept {
   step.is_lost = is_lost;
 }
 
+void DeviceSteps::lose_all() noexcept {
+  for (EndedStep& step : steps_) lose(step.device);
+}
+
 bool DeviceSteps::is_on(const CudaDevice& device) noexcept {
   if (marks_ && marks_->device() == device.number()) return true;
-  for (EndedStep& step : steps_) lose(step.device);  // the events are those of the other device
+  lose_all();  // the events are those of the other device
   lose(running_);
   try {
     marks_ = std::make_unique<DeviceMarks>(device);

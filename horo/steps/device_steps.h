@@ -54,6 +54,8 @@ class DeviceSteps {
   // The oldest step that is not divided, with its times; null: the device has not reached its end.
   EndedStep* next() noexcept;
   void pop() noexcept;  // next()
+  // None of the steps that have ended and were not taken by pop() has times of the device.
+  void lose_all() noexcept;
   // Forgets all steps, and the one that runs.
   void clear() noexcept;
 

@@ -13,7 +13,7 @@
 namespace horo {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x6f726f6873747032;  // this layout
+constexpr std::uint64_t kMagic = 0x6f726f6873747033;  // this layout
 constexpr int kTries = 100;                           // to read what is being written
 
 using Word = std::atomic<std::uint64_t>;

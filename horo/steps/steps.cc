@@ -186,6 +186,8 @@ void Steps::finish() noexcept {
   MutexLock lock(mutex_);
   try {
     divide_reached();
+    device_steps_.lose_all();
+    divide_reached();
   } catch (const std::bad_alloc&) {  // these steps are not known
   }
 }

@@ -39,9 +39,9 @@ class Steps {
   static constexpr std::size_t kKept = 1'024;              // steps, of 256 bytes
   static constexpr std::size_t kMostStreams = 64;          // with sums of their own
 
-  // written: is called with each record by the training thread, and may not block; may be empty. timeline: of the
-  // steps; null: none. It outlives this object. notice: see notice(); any thread calls it; may be empty.
-  // told: is called when a step ends, whose record may come later; as `written`.
+  // written: is called with each record by the training thread, or in finish(), and may not block; may be empty.
+  // timeline: of the steps; null: none. It outlives this object. notice: see notice(); any thread calls it; may be
+  // empty. told: is called when a step ends, whose record may come later; as `written`.
   Steps(bool is_on, std::function<void(const StepRecord&)> written, Timeline* timeline = nullptr,
         std::function<std::optional<TimePoint>()> notice = nullptr, std::function<void()> told = nullptr)
       : jobs_(is_on),
@@ -79,7 +79,7 @@ class Steps {
   // divided at the end of a later one. The first one of a thread begins its first step.
   void end(StepEnd end, std::span<const StepMark> marks) noexcept;
 
-  // Divides the steps that a device has reached meanwhile. Any thread: no step follows.
+  // Divides all steps: those that a device has not reached by now have no times of it. Any thread: no step follows.
   void finish() noexcept;
 
   std::optional<StepRecord> last_step() const;

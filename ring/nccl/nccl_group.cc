@@ -30,12 +30,12 @@ struct Shard {
 class NcclGroup final : public DeviceGroup {
  public:
   NcclGroup(std::shared_ptr<const NcclApi> api, DeviceStream& stream, const NcclMembers& members, Pause pause,
-            std::unique_ptr<DeviceScratch> scratch)
+            DeviceScratch& scratch)
       : device_(stream.device()),
         members_(members),
         calls_(std::move(api), std::move(pause)),
         moves_(calls_, device_, members.size, members.rank),
-        scratch_(std::move(scratch)) {
+        scratch_(scratch) {
     try {
       calls_.connect(members_.size, members_.id, members_.rank, members_.connect_time);
       run_first(stream);
@@ -73,7 +73,7 @@ class NcclGroup final : public DeviceGroup {
   }
   void abort() noexcept override {
     calls_.abort(device_);
-    scratch_->free();
+    scratch_.free();
     moves_.free();
   }
 
@@ -94,8 +94,8 @@ class NcclGroup final : public DeviceGroup {
   // NCCL connects members when they first need each other. So they make a collective, and exchange bytes as for sums in
   // the canonical tree, in which each member needs all others, and for messages of two.
   void run_first(DeviceStream& stream) {
-    std::byte* const input = scratch_->at_least((size() + 1) * kFirstBytes) + size() * kFirstBytes;
-    calls_.all_gather(input, scratch_->data(), kFirstBytes, stream);
+    std::byte* const input = scratch_.at_least((size() + 1) * kFirstBytes) + size() * kFirstBytes;
+    calls_.all_gather(input, scratch_.data(), kFirstBytes, stream);
     Collective c;
     c.dtype = DType::kUint8;
     c.in.data = input;
@@ -204,7 +204,7 @@ class NcclGroup final : public DeviceGroup {
   // All members get the inputs of all, and the same sums.
   void reduce_at_all(const Collective& c, std::size_t begin, std::size_t count, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype);
-    std::byte* const all = scratch_->at_least(size() * count * bytes);
+    std::byte* const all = scratch_.at_least(size() * count * bytes);
     calls_.all_gather(c.in.data + begin * bytes, all, count * bytes, stream);
     if (c.kind == CollectiveKind::kReduce && members_.rank != c.root) return;
     std::vector<const void*> inputs;
@@ -215,7 +215,7 @@ class NcclGroup final : public DeviceGroup {
   // Each member sends the others' shards of its input, and gets its own of theirs in scratch_, one after the other.
   void exchange(const Collective& c, const std::vector<Shard>& shards, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype), mine = shards[me()].count * bytes;
-    std::byte* const all = scratch_->at_least((size() + 1) * mine);
+    std::byte* const all = scratch_.at_least((size() + 1) * mine);
     calls_.run("ncclSend and ncclRecv", [&](const NcclApi&, NcclComm) {
       const auto call = [&](std::size_t peer) {
         if (peer == me()) return kNcclSuccess;
@@ -243,12 +243,12 @@ class NcclGroup final : public DeviceGroup {
     });
   }
 
-  std::byte* sums_in_scratch(std::size_t mine) { return scratch_->at_least((size() + 1) * mine) + size() * mine; }
+  std::byte* sums_in_scratch(std::size_t mine) { return scratch_.at_least((size() + 1) * mine) + size() * mine; }
 
   // Reduces what exchange() has brought, and this member's own shard.
   void sum(const Collective& c, const Shard& shard, std::byte* out, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype);
-    const std::byte* const all = scratch_->data();
+    const std::byte* const all = scratch_.data();
     std::vector<const void*> inputs;
     for (std::size_t member = 0; member < size(); ++member) inputs.push_back(all + member * shard.count * bytes);
     inputs[me()] = c.in.data + shard.offset * bytes;
@@ -276,15 +276,14 @@ class NcclGroup final : public DeviceGroup {
   const NcclMembers members_;
   NcclCalls calls_;
   NcclMoves moves_;
-  const std::unique_ptr<DeviceScratch> scratch_;
+  DeviceScratch& scratch_;
 };
 
 }  // namespace
 
 std::unique_ptr<DeviceGroup> make_nccl_group(std::shared_ptr<const NcclApi> api, DeviceStream& stream,
-                                             const NcclMembers& members, Pause pause,
-                                             std::unique_ptr<DeviceScratch> scratch) {
-  return std::make_unique<NcclGroup>(std::move(api), stream, members, std::move(pause), std::move(scratch));
+                                             const NcclMembers& members, Pause pause, DeviceScratch& scratch) {
+  return std::make_unique<NcclGroup>(std::move(api), stream, members, std::move(pause), scratch);
 }
 
 }  // namespace horo

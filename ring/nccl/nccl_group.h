@@ -30,10 +30,9 @@ using Pause = std::function<void(Duration)>;
 // Connects the members, with the device of this stream: NCCL does so in ncclCommInit, and in collectives of a few
 // bytes, which run on the stream; nothing else is on it. Blocks until that is done on this member, or `pause` throws.
 // The device is the current one of this thread, as in all calls of the group. scratch: of the device, with memory for
-// the first collective, so that a member that lacks it is known before the others wait for it. Throws
-// std::runtime_error, with NCCL's words, or after connect_time.
+// the first collective, so that a member that lacks it is known before the others wait for it; it outlives the group,
+// whose abort() frees it. Throws std::runtime_error, with NCCL's words, or after connect_time.
 std::unique_ptr<DeviceGroup> make_nccl_group(std::shared_ptr<const NcclApi> api, DeviceStream& stream,
-                                             const NcclMembers& members, Pause pause,
-                                             std::unique_ptr<DeviceScratch> scratch);
+                                             const NcclMembers& members, Pause pause, DeviceScratch& scratch);
 
 }  // namespace horo

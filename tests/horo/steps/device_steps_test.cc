@@ -204,6 +204,19 @@ TEST_F(StepsOfADevice, AStepThatTheDeviceDoesNotReachHasNoTimesOfItAndTheNextOne
   expect_sums();
 }
 
+TEST_F(StepsOfADevice, StepsThatTheDeviceHasNotReachedAtTheEndHaveNoTimesOfIt) {
+  end();
+  for (int i = 0; i < 3; ++i) launch(80, 20, 0, 10);
+  device_.horizon = Clock::now();
+  for (int i = 0; i < 2; ++i) launch(80, 20, 0, 10);
+  steps_->finish();
+  const std::vector<StepRecord> found = steps_->last(100);
+  ASSERT_EQ(found.size(), 5U);
+  EXPECT_EQ(found[1].flags, kDeviceTime);
+  EXPECT_EQ(found[4].flags, kNoDeviceTime);
+  expect_sums();
+}
+
 TEST_F(StepsOfADevice, AStepOfACapturedStreamOrAFailedDeviceHasNoTimesOfIt) {
   end();
   launch(80, 20, 0, 10);
