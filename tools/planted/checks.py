@@ -126,7 +126,7 @@ def hidden_shares(steps, streams, rounds):
     return shares
 
 
-def overlap(folder, backward_ms, rounds=9):
+def overlap(folder, backward_ms, rounds=21):
     """The hidden share of the transfer is that which bench/overlap measures from outside."""
     results, steps = folder / f"overlap{backward_ms}.json", folder / f"steps{backward_ms}.jsonl"
     command = [sys.executable, ROOT / "tools/two_hosts", "--line", "rate 1gbit", "-n", "1", sys.executable]
