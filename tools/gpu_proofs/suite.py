@@ -67,13 +67,14 @@ def files_of(way):
 def environment(way):
     """The variables of a test whose tensors are on the fake."""
     paths = [str(ROOT / "tests/fake_site"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    chosen = {"HORO_NCCL_LIBRARY": str(FAKE), "HORO_GPU_BACKEND": "nccl"} if way == "nccl" else {}
+    nccl = {"HORO_NCCL_LIBRARY": str(FAKE)} if way == "nccl" else {}
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),
         "TEST_DEVICE": "fake",
         "HORO_CUDA_LIBRARY": str(FAKE),
         "TEST_LEFT_OUT": " ".join(left_out(way)),
-        **chosen,
+        "HORO_GPU_BACKEND": way,
+        **nccl,
     }
 
 
