@@ -263,9 +263,13 @@ class FakeCuda {
                             launches = 0;  // these order nothing
 
  private:
-  // Joins the threads whose long work has ended. Work that never ends is left.
+  // Joins the threads whose long work has ended. Work that never ends is left. A forked child has none of the threads,
+  // of which one may have had the lock.
   struct AtExit {
+    const pid_t process = ::getpid();
+
     ~AtExit() {
+      if (process != ::getpid()) return;
       FakeCuda& fake = get();
       const std::lock_guard lock(fake.mutex_);
       for (const auto& [handle, stream] : fake.streams_) {
