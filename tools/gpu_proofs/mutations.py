@@ -35,10 +35,14 @@ MUTATIONS = {
         "    event->hold_up(device, stream);\n",
         "",
     ),
-    "work is issued before the collective is enqueued": (
+    "result is there before the collective is enqueued": (
         "horo/lane/device_runner.cc",
         "  group->enqueue(collective, stream);\n",
-        "  issue(job.items, stream);\n  group->enqueue(collective, stream);\n  return true;\n",
+        "  last_ = running_.back().done = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());\n"
+        "  group->enqueue(collective, stream);\n"
+        "  if (!context_.retains) stream.copy_rows(places.rows_out, places.is_here);\n"
+        "  result.done = last_;\n"
+        "  return result;\n",
     ),
     "NCCL's progress is not looked at": (
         "ring/nccl/nccl_call.cc",
@@ -216,12 +220,14 @@ def build(name, target, output):
     run([*link[:first], str(folder / "mutated.o"), *link[first:]], name)
 
 
+class DoesNotBuild(Exception):
+    """The table is out of date, or a source has changed since the release was built."""
+
+
 def run(command, name):
     done = subprocess.run(command, cwd=BUILT, capture_output=True, text=True)
     if done.returncode != 0:
-        raise SystemExit(
-            f"gpu_proof: the mutation '{name}' does not build:\n{done.stdout[-1000:]}{done.stderr[-3000:]}"
-        )
+        raise DoesNotBuild(f"the mutation '{name}' does not build:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
 
 
 def run_all(word):
@@ -233,7 +239,12 @@ def run_all(word):
     FOLDER.mkdir(parents=True, exist_ok=True)
     programs.check(TESTS, (1, 2))
     for name in chosen:
-        build(name, "tests/horo/horo_tests", mutated)
+        try:
+            build(name, "tests/horo/horo_tests", mutated)
+        except DoesNotBuild as error:
+            print(f"gpu_proof: {error}", flush=True)
+            missed.append(name)
+            continue
         seed = next((seed for seed in range(1, SEEDS + 1) if not programs.passes(mutated, TESTS, seed, LIMIT_S)), None)
         print(f"gpu_proof: {name}: " + (f"found with seed {seed}" if seed else "NOT FOUND"), flush=True)
         if seed is None:
