@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "horo/base/check.h"
 #include "horo/base/log.h"
 #include "horo/base/say.h"
 #include "horo/base/wire.h"
@@ -212,6 +213,7 @@ void DeviceGroups::decide(const Participants& participants, const Collective& li
     stop_.pause(kIdleLook);
   }
   const NcclLibrary nccl = load_nccl(config_);
+  HORO_CHECK(!group_);  // it refers to first_
   first_ = std::make_unique<DeviceScratch>(stream.device(), "sums by NCCL (HORO_GPU_BACKEND=host needs none)");
   const std::vector<Offer> offers =
       exchange(participants.group, like, 0, offer_of(nccl, stream.device(), counters_, *first_));

@@ -36,9 +36,10 @@ class DeviceGroups {
     if (group_) group_->finalize();
   }
   bool are_any() const { return group_ != nullptr; }
-  // DeviceGroup::abort(). No call follows.
+  // DeviceGroup::abort(), or frees what a group has not got. No call follows.
   void abort() noexcept {
-    if (group_) group_->abort();
+    if (group_) return group_->abort();
+    if (first_) first_->free();
   }
 
  private:

@@ -41,7 +41,7 @@ class Steps {
 
   // written: is called with each record by the training thread, or in finish(), and may not block; may be empty.
   // timeline: of the steps; null: none. It outlives this object. notice: see notice(); any thread calls it; may be
-  // empty. told: is called when a step ends, whose record may come later; as `written`.
+  // empty. told: is called by the training thread when a step ends, whose record may come later; as `written`.
   Steps(bool is_on, std::function<void(const StepRecord&)> written, Timeline* timeline = nullptr,
         std::function<std::optional<TimePoint>()> notice = nullptr, std::function<void()> told = nullptr)
       : jobs_(is_on),

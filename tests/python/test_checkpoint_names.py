@@ -73,13 +73,18 @@ def test_a_file_of_safetensors_has_the_tensors_of_extra_states(tmp_path):
     one, there = model(), model()
     one[0].calls, one[0].scales = 7, torch.tensor([0.5, 2.0])
     there[0].calls = 2
-    saved(tmp_path / "x", {"model": one, "table": {"a": torch.ones(3)}})
+    saved(tmp_path / "x", {"model": one, "table": {"a": torch.ones(3)}, "one": torch.ones(1)})
     through_safetensors(tmp_path)
     found = checkpoint.load(tmp_path / "y", {"model": there, "table": {}})
     assert there[0].scales.tolist() == [0.5, 2.0] and there[0].calls == 2  # which no file of safetensors has
     assert torch.equal(there[1].weight, one[1].weight)
     assert_equal(found["table"], {"a": torch.ones(3)})
-    for name, other in (("nothing", {}), ("table", {"a": torch.ones(3), "n": 3}), ("table", {"b": torch.ones(3)})):
+    for name, other in (
+        ("nothing", {}),
+        ("one", {}),
+        ("table", {"a": torch.ones(3), "n": 3}),
+        ("table", {"b": torch.ones(3)}),
+    ):
         with pytest.raises(ValueError, match=f"tensors alone; .* and {name} is another dict"):
             checkpoint.load(tmp_path / "y", {name: other})
 
@@ -97,6 +102,8 @@ def test_a_tensor_that_was_converted_is_loaded_as_one(tmp_path):
     convert(str(tmp_path / "x.pt"), str(tmp_path / "y"))
     found = checkpoint.load(tmp_path / "y", {"a": None, "n": 0})
     assert_equal(found, {"a": torch.ones(2), "n": 3})
+    with pytest.raises(ValueError, match="a is a tensor in the checkpoint, and a dict here"):
+        checkpoint.load(tmp_path / "y", {"a": {}, "n": 0})
 
 
 def test_weights_are_loaded_beside_an_extra_state_that_no_checkpoint_has(tmp_path):

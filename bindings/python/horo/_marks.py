@@ -152,6 +152,7 @@ class Marks:
         del self.batches[before:]
         if (number := getattr(iterator, "_horo_number", None)) is not None:
             if len(self._gone) >= MOST_BATCHES:
+                self.batches = [batch for batch in self.batches if batch[0] not in self._gone]
                 self._gone.clear()
             self._gone.add(number)
             iterator._horo_number = next(self._iterators)  # a loader may use it for its next pass

@@ -1,5 +1,7 @@
 """Which batches count as those of a step: each once, whether loaders are nested, ahead or ended (docs/scaling.md)."""
 
+import itertools
+
 import torch
 
 import horo.torch as horo
@@ -31,7 +33,7 @@ class Ahead:
 
     def __iter__(self):
         batches = iter(self._batches)
-        return map(lambda given: given, [next(batches), *batches])
+        return itertools.chain([next(batches)], batches)
 
 
 def in_pairs(batches):
@@ -64,13 +66,14 @@ check([train(x) for x in loader(20)], [8, 8, 4])
 
 # Loaders that are ahead.
 class Eager(torch.utils.data.IterableDataset):
-    """Has taken all batches of another loader when a pass begins."""
+    """Has taken a batch of another loader when a pass begins."""
 
     def __init__(self, batches):
         self._batches = batches
 
     def __iter__(self):
-        return iter([one for batch in self._batches for one in batch])
+        batches = iter(self._batches)
+        return itertools.chain(next(batches), itertools.chain.from_iterable(batches))
 
 
 check([train(x) for x in torch.utils.data.DataLoader(Eager(loader(20)), 8)], [8, 8, 4])

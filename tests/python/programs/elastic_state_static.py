@@ -84,6 +84,13 @@ def extra_states_of_modules_are_those_of_rank_0():
     model[0].calls = 9
     state.restore()
     assert model[0].calls == 5
+    model[0].calls = {"tensor": torch.full((3,), float(hvd.rank())), "kinds": [range(2 + hvd.rank())]}
+    state.sync()
+    assert model[0].calls["tensor"].tolist() == [0, 0, 0] and model[0].calls["kinds"] == [range(2)]
+    model[0].calls, before = (lambda: 0), model[1].weight.clone()
+    with raises(TypeError, "0._extra_state", "cannot be pickled"):
+        state.sync()
+    assert torch.equal(model[1].weight, before)
 
 
 def what_is_restored_has_the_bits_that_were_saved():

@@ -53,7 +53,8 @@ def load(path, x, trust=False):
     Memory in use, such as that of parameters, is written when all files are verified; new memory, such as that of the
     state of an optimizer, is written as it is read, and x gets it afterwards. Blocks. Raises ValueError, with the name,
     where the checkpoint has another type, shape or dtype, or where a tensor of x cannot be set; HoroError, with the
-    file, for damage; in both cases x is as it was."""
+    file, for damage; in both cases x is as it was. What else an object of x raises before is raised on its rank, and
+    ValueError on the others."""
     path, session = path_text(path, "horo.checkpoint.load"), _default.current()
     saving.finish()  # it may be of this path
     content = Content(_fields(x, trust, "horo.checkpoint.load"), "horo.checkpoint.load")

@@ -154,7 +154,7 @@ class Content:
         """Of a checkpoint that was made of a file of safetensors."""
         names = {name: set() for name in self._names(index)}
         for one in index["tensors"]:
-            if (owner := owner_of(one["name"], names)) is not None:
+            if (owner := owner_of(one["name"], names)) != one["name"] and owner is not None:
                 names[owner].add(one["name"].removeprefix(f"{owner}."))
         for field in self.fields:
             if not isinstance(field, InPlace) and not _is_dict_of(field.value, names[field.name]):

@@ -36,7 +36,10 @@ def opened(session, path, content):
     rows = gathered(session, "opened", [damage, refusal, expanded])
     try:
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                failure = None  # which has this frame in its traceback
         _raise_first(session, [text for _, text, _ in rows])
         for text in (text for text, *_ in rows if text is not None):
             raise HoroError(text)

@@ -76,6 +76,8 @@ class Field:
         names = [name.removeprefix(f"{self.name}.") for name in forms]
         value = {name: {"~tensor": place} for place, name in enumerate(names)} if forms else None
         if forms.keys() == {self.name}:
+            if isinstance(self.value, dict):
+                raise ValueError(f"{self.options.what}: {self.name} is a tensor in the checkpoint, and a dict here")
             value = {"~tensor": 0}
         return {"value": value, "tensors": [[name, "torch", form] for name, form in forms.items()]}
 

@@ -180,7 +180,7 @@ def _optimizer_state(optimizer, root, process_set):
     if is_divided := hasattr(optimizer, "horo_rest"):
         is_divided = not _object(optimizer.horo_rest() is None, root, f"{_OPTIMIZER}.whole", process_set)
     mine = optimizer.horo_gather() if is_divided else optimizer.state_dict() if is_root else None
-    state = _state(mine, _OPTIMIZER, root, process_set)
+    state = _state(is_root, mine, _OPTIMIZER, root, process_set)
     if is_root:
         return None if loads_plainly(optimizer) else copy.deepcopy(mine)
     return state
@@ -189,12 +189,11 @@ def _optimizer_state(optimizer, root, process_set):
 def broadcast_state(state, name, root_rank=0, process_set=global_process_set):
     """root_rank's state, on every rank: broadcast_object(), but its tensors are not pickled, and come to the current
     device of each rank. Every rank gives one that can be pickled."""
-    return _repeated(lambda root: _state(state, name, root, process_set), root_rank, process_set)
+    return _repeated(lambda root: _state(root.is_here(), state, name, root, process_set), root_rank, process_set)
 
 
-def _state(mine, name, root, process_set):
+def _state(is_root, mine, name, root, process_set):
     """One attempt of it. mine: of the root."""
-    is_root = root.is_here()
     outline, tensors = objects.pack(mine) if is_root else (None, None)
     outline = _object(outline, root, name, process_set)
     if not is_root:

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import pickle
 
 import torch
 
@@ -18,6 +17,7 @@ from horo.torch.functions import (
     broadcast_parameters,
     broadcast_state,
 )
+from horo.torch.objects import pack
 from horo.torch.optimizer_state import load_exactly
 
 _broadcast = functools.partial(broadcast_object, name="elastic.State.object")
@@ -66,10 +66,10 @@ class ModelStateHandler(StateDictHandler):
     def sync(self):
         state = self.value.state_dict()
         extra = {name: one for name, one in state.items() if name.endswith(EXTRA_STATE)}
+        for name, one in extra.items():  # on all ranks, so that all of them raise the error
+            attempt("pickled", pack, name, one)
         broadcast_parameters({name: one for name, one in state.items() if name not in extra}, root_rank=0)
         if extra:  # what get_extra_state() of modules returns, of any type
-            for name, one in extra.items():  # on all ranks, so that all of them raise the error
-                attempt("pickled", pickle.dumps, name, one)
             state.update(broadcast_state(extra, "elastic.State.extra"))
             self.value.load_state_dict(state)
 
