@@ -33,7 +33,7 @@ struct Job {
       std::vector<StepRecord> records;
       for (int rank = 0; rank < ranks; ++rank) {
         StepRecord record;
-        record.number = static_cast<std::uint64_t>(step + 1);
+        record.number = static_cast<std::uint64_t>(step) + 1;
         record.begin = begin;
         record.gc_ns = record.run_queue_ns = 0;
         record.work = 100;

@@ -313,7 +313,7 @@ class FakeCuda {
       changed_.wait_for(lock, late, [] { return false; });
       const auto all = ready();
       if (all.empty()) continue;
-      const std::shared_ptr<Stream> stream = all[random_() % all.size()];
+      const std::shared_ptr<Stream>& stream = all[random_() % all.size()];
       const Operation operation = std::move(stream->operations.front());
       stream->operations.pop_front();
       if (operation.is_long) {
