@@ -48,6 +48,7 @@ def places_of(devices):
 
     class FakePlaces(devices.Places):
         late = 1
+        marks = 0
         waits = 0  # of callers for marks
         hash_ms = 0.01  # what a pair of marks tells
 
@@ -64,6 +65,7 @@ def places_of(devices):
 
         def mark(self, device):
             copies, self._copies = self._copies, []
+            self.marks += 1
             return FakeMark(self, copies)
 
         def is_host(self, tensor):

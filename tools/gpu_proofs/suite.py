@@ -24,7 +24,6 @@ CALLS = "it interrupts or replaces a call that is made for tensors of the host a
 VIEWS = "it looks at views of the host's buckets; gradients of a device are copied (docs/gpu.md)"
 REPEATS = "it looks at the shortcut for repeated calls, which is one of tensors of the host"
 FORKS = "a child that was forked after its parent had used CUDA has no CUDA: it is refused by name (docs/gpu.md)"
-LATE = "it expects a difference in the step that has it; that of values of a device is known later (audit_devices.py)"
 LOCK = "it counts when the interpreter's lock is given up; the submission of a device's tensor asks for its stream"
 # What is left out by both ways, and why: tests, and claims of tests/python/programs. A reason is one of devices, of the
 # fake, or of tensors of the host that count as those of a device.
@@ -47,8 +46,6 @@ LEFT_OUT = {
     "bucket_views.zero_grad_sets_other_gradients_to_none": VIEWS,
     "bucket_views.gradients_are_none_in_a_forked_child": VIEWS,
     "forks.a_child_may_be_a_separate_world": FORKS,
-    "test_audit.py::test_a_hundred_plants_are_found_and_named_and_no_optimizer_makes_an_alarm": LATE,
-    "test_audit.py::test_looks_obey_settings_joins_sets_and_the_shutdown": LATE,
     "submits.hooks_submit_a_thousand_gradients": LOCK,
     "submits.a_thousand_named_tensors_are_submitted": LOCK,
 }
