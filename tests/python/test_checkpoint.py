@@ -171,6 +171,25 @@ def test_a_tensor_with_two_names_is_written_once(tmp_path):
     assert_equal(untied[1].weight.detach(), model[0].weight.detach())
 
 
+def test_tensors_that_are_one_here_are_equal_in_the_checkpoint(tmp_path):
+    untied, tied = (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(2))
+    tied[1].weight = tied[0].weight
+    before = tied[0].weight.detach().clone()
+    saved(tmp_path / "apart", {"model": untied, "a": torch.zeros(3), "b": torch.ones(3)})
+    with pytest.raises(ValueError, match="load: model.0.weight and model.1.weight differ"):
+        checkpoint.load(tmp_path / "apart", {"model": tied})
+    one = torch.full((3,), 2.0)
+    with pytest.raises(ValueError, match="load: a and b differ"):
+        checkpoint.load(tmp_path / "apart", {"a": one, "b": one})
+    assert_equal(tied[0].weight.detach(), before)
+    assert_equal(one, torch.full((3,), 2.0))
+    untied[1].weight.data.copy_(untied[0].weight.detach())
+    saved(tmp_path / "equal", {"model": untied, "a": torch.ones(3), "b": torch.ones(3)})
+    checkpoint.load(tmp_path / "equal", {"model": tied, "a": one, "b": one})
+    assert_equal(tied[1].weight.detach(), untied[0].weight.detach())
+    assert_equal(one, torch.ones(3))
+
+
 def refused(path, x, text, kind=ValueError):
     before = {name: value.clone() for name, value in x.items() if isinstance(value, torch.Tensor)}
     with pytest.raises(kind, match=text):

@@ -187,6 +187,28 @@ class HostsJob:
                 os.kill(pid, number)
 
 
+def state_of(place):
+    """What the processes of all three places do now, and their connections: for a fault without a known cause."""
+    found = []
+    for host in "ABC":
+        for pid in place.pair.pids(host):
+            with contextlib.suppress(OSError):
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+                threads = [_doing(task) for task in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+                found.append(f"host {host}, process {pid}: {words.strip()[:100]}: {', '.join(sorted(threads))}")
+        shown = subprocess.run([*place.pair.on(host), "ss", "-Htanp"], capture_output=True, text=True).stdout
+        found += [f"host {host}, {line}" for line in shown.splitlines()]
+    if place.third:
+        is_there = place.third.running and place.third.running.process.poll() is None
+        found.append(f"the rendezvous {'runs' if is_there else 'does not run'}; its lines: {place.third.text}")
+    return "\n".join(found)
+
+
+def _doing(task):
+    name, state = (task / "stat").read_text().rpartition(")")[::2]
+    return f"{name.partition('(')[2]} {state.split()[0]} {(task / 'wchan').read_text()}"
+
+
 def power_off(place, host):
     """All processes of the host are gone at once, and no packet says so."""
     for device in (hosts.DEVICE, hosts.ASIDE):

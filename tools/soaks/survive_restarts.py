@@ -66,7 +66,8 @@ class Restarts:
         begin = time.monotonic()
         times = [self.job.wait_for(r"the rendezvous runs again, in term", 20, host, before) for host in "AB"]
         if None in times:
-            self.wrong.append("a host is not registered again within 20 s")
+            state = on_hosts.state_of(self.place)
+            self.wrong.append(f"{times.count(None)} hosts are not registered again within 20 s\n{state}")
             return
         self.seconds.append(max(times) - begin)
         if is_fatal and not all(self.job.wait_for(r"epoch 1 runs on all 3", 20, host, before) for host in "AB"):

@@ -78,7 +78,28 @@ def a_rank_whose_object_fails_ends_the_load_of_all():
     assert z.all()
 
 
+def a_rank_that_cannot_save_or_load_its_object_leaves_no_other_waiting():
+    is_first, good = hvd.rank() == 0, {"z": torch.ones(7)}
+    horo.checkpoint.save(FOLDER / "there", good | {"thing": Failing(False)}).wait()
+    before = sorted(os.listdir(FOLDER))
+    for call in (horo.checkpoint.save, horo.checkpoint.load):
+        for bad, error, said in (
+            (good | {"thing": object()}, TypeError, "thing"),
+            ([good], TypeError, "a list"),
+            (good | {"thing": Failing(True)}, KeyError, "lost"),
+            (good | {"z": torch.ones(7).to_sparse()}, ValueError, "z"),
+        ):
+            bad = bad if is_first else good | ({"thing": Failing(False)} if "thing" in bad else {})
+            with raises(error if is_first else ValueError, said if is_first else "rank 0: "):
+                call(FOLDER / ("bad" if call is horo.checkpoint.save else "there"), bad)
+        with raises(ValueError, "" if is_first else "rank 0: ", "the name of a folder"):
+            call(b"path" if is_first else FOLDER / "there", good)
+    assert sorted(os.listdir(FOLDER)) == before
+    horo.checkpoint.save(FOLDER / "good", good).wait()
+
+
 check(
+    a_rank_that_cannot_save_or_load_its_object_leaves_no_other_waiting,
     a_rank_whose_object_fails_ends_the_load_of_all,
     dicts_in_another_order_on_each_rank_are_one,
     a_tensor_that_one_rank_cannot_set_is_refused_on_all_before_any_is_set,

@@ -30,18 +30,26 @@ def save(path, x, trust=False):
     Each rank writes its part of them; numbers, texts, lists and dicts are those of rank 0. trust: values of unknown
     types are pickled. shutdown() and the end of the process wait until it is written, and so does the next save.
     Blocks. Raises TypeError for a value of another type, ValueError if names, types or shapes of tensors differ between
-    ranks, HoroError with the reason if the folder cannot be written."""
-    path = path_text(path, "horo.checkpoint.save")
+    ranks, HoroError with the reason if the folder cannot be written. An error of one rank is raised there, and
+    ValueError on the others."""
+    what, session = "horo.checkpoint.save", _default.current()
+    path, _ = opening.together(session, "save", lambda: (path_text(path, what), _fields(x, trust, what)))
     place = x._place() if isinstance(x, State) else {}
-    if isinstance(x, State) and _default.current() is not None:
+    if isinstance(x, State) and session is not None:
         x._prepare_save()
     while True:
-        content = Content(_fields(x, trust, "horo.checkpoint.save"), "horo.checkpoint.save")
+        content, rest, tensors = opening.together(session, "content", lambda: _content_to_save(x, trust, place))
         try:
-            return saving.write(path, _default.current(), content.rest(place), content.tensors(), place.get("step", 0))
+            return saving.write(path, session, rest, tensors, place.get("step", 0))
         except ValueError:
             if content.is_current():
                 raise
+
+
+def _content_to_save(x, trust, place):
+    """(Content, its rest, its tensors). Collective over the world; blocks."""
+    content = Content(_fields(x, trust, "horo.checkpoint.save"), "horo.checkpoint.save")
+    return content, content.rest(place), content.tensors()
 
 
 def load(path, x, trust=False):
@@ -53,11 +61,12 @@ def load(path, x, trust=False):
     Memory in use, such as that of parameters, is written when all files are verified; new memory, such as that of the
     state of an optimizer, is written as it is read, and x gets it afterwards. Blocks. Raises ValueError, with the name,
     where the checkpoint has another type, shape or dtype, or where a tensor of x cannot be set; HoroError, with the
-    file, for damage; in both cases x is as it was. What else an object of x raises before is raised on its rank, and
-    ValueError on the others."""
-    path, session = path_text(path, "horo.checkpoint.load"), _default.current()
+    file, for damage; in both cases x is as it was. What else one rank raises before is raised there, and ValueError on
+    the others."""
+    what, session = "horo.checkpoint.load", _default.current()
+    path, fields = opening.together(session, "load", lambda: (path_text(path, what), _fields(x, trust, what)))
     saving.finish()  # it may be of this path
-    content = Content(_fields(x, trust, "horo.checkpoint.load"), "horo.checkpoint.load")
+    content = opening.together(session, "content", lambda: Content(fields, what))
     for candidate in _candidates(session, path):
         try:
             reader, room = opening.opened(session, candidate, content)
@@ -68,7 +77,7 @@ def load(path, x, trust=False):
     else:
         raise damage from None
     reader.close()
-    finish([buffer for _, buffer in room], "horo.checkpoint.load")
+    finish([buffer for _, buffer in room], what)
     if isinstance(x, State):
         x._take(content.fields, rest_of(reader.index))
     else:

@@ -97,6 +97,7 @@ class Content:
     def __init__(self, fields, what="horo.checkpoint"):
         """Collective over the world. what: what the script calls, for messages."""
         self.fields, self.what = [field.of_checkpoint() for field in fields], what
+        self._rows = []  # of room()
 
     def is_current(self):
         """Not if a rank was lost that had a part of it: then a save of it fails on all ranks, and is made anew."""
@@ -167,6 +168,7 @@ class Content:
 
     def room(self, index):
         """[(Tensor, Buffer)]: the memory that a load fills."""
+        self._rows.clear()
         fields = index["rest"].get("fields", {})
         forms, found = {name: {} for name in self._names(index)}, []
         for one in index["tensors"]:
@@ -179,10 +181,21 @@ class Content:
             rows = [Row(*row) for row in field.prepare(rest)]
             for row in rows:
                 _check(row, self.what)
+            self._rows += rows
             for row, buffer in [(row, buffer_to_set(*row, self.what)) for row in rows]:
                 is_new = buffer.is_copy or field.has_made(row.name)
                 found.append((_described(row)._replace(address=buffer.address, is_new=is_new), buffer))
         return found
+
+    def tied(self, index):
+        """[[(Tensor, bytes)]]: those that are one tensor here, and several in the checkpoint. After room()."""
+        alias_of = {one["name"]: one.get("alias_of") or one["name"] for one in index["tensors"]}
+        groups = {}
+        for row in (*self._rows, *(Row(*row) for field in self.fields for row in field.other_names())):
+            memory = _memory_of(row.tensor)
+            if memory is not None and row.name in alias_of:
+                groups.setdefault(memory, {}).setdefault(alias_of[row.name], (_described(row), row.tensor.nbytes))
+        return [list(group.values()) for group in groups.values() if len(group) > 1]
 
     def check_left(self, index, tensors, path):
         """Raises ValueError if the checkpoint has a tensor of one of the fields that is not loaded."""
