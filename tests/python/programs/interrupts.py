@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import signal
 import weakref
 
@@ -289,20 +290,26 @@ def a_wait_that_was_interrupted_is_repeated():
         same_bits(param.detach(), torch.full((5,), -2.0 if repeat == "backward" else -1.0))
 
 
-def a_step_may_follow_one_that_was_interrupted_at_its_end():
-    param, optimizer = trained("ending")
-    session = _default.session()
+def a_step_may_follow_one_that_was_interrupted_in_an_exchange():
+    """When the exchange of rounds has ended, or that of layouts: not always the same one on both ranks."""
+    for places in itertools.product((0, 1), repeat=2):
+        param, optimizer = trained(f"ending {places}")
+        session, left = _default.session(), [places[hvd.rank()]]
 
-    def release(_):
-        raise KeyboardInterrupt
+        def release(works, session=session, left=left):
+            left[0] -= 1
+            if left[0] == -1:
+                raise KeyboardInterrupt
+            type(session).release(session, works)
 
-    session.release = release
-    with contextlib.suppress(KeyboardInterrupt):
-        param.sum().backward()
-    del session.release
-    optimizer.step()
-    for _ in range(3):
-        step(param, optimizer)
+        session.release = release
+        with contextlib.suppress(KeyboardInterrupt):
+            param.sum().backward()
+        assert left[0] < 0
+        del session.release
+        optimizer.step()
+        for _ in range(3):
+            step(param, optimizer)
 
 
 def an_interrupted_delivery_is_repeated():
@@ -343,6 +350,6 @@ claims.check(
     an_interrupted_absent_submit_keeps_its_memory,
     the_next_step_releases_abandoned_works,
     a_wait_that_was_interrupted_is_repeated,
-    a_step_may_follow_one_that_was_interrupted_at_its_end,
+    a_step_may_follow_one_that_was_interrupted_in_an_exchange,
     an_interrupted_delivery_is_repeated,
 )

@@ -148,7 +148,10 @@ def _reached(running):
 
 
 def _give_up(running, error):
-    _abandon([one for one in _reached(running) if not one.round.accumulates], error)
+    incomplete = [one for one in _reached(running) if not one.round.accumulates]
+    if disagreement.marked_set(error) is None and incomplete and getattr(_local, "unfinished", None) is None:
+        _local.unfinished = _Exchange(incomplete)
+    _abandon(incomplete, error)
     for gradients in _reached(running):
         gradients.forget_pass()
 
@@ -207,11 +210,9 @@ def _submit_undecided(complete):
 
 def _abandon(incomplete, error):
     """An exception has ended the rounds of these Gradients. The other ranks get its text. All ranks of a set that
-    disagree give up alike."""
+    disagree give up alike. The exchange of these rounds is the unfinished one of this thread, or has ended."""
     reason = f"{type(error).__name__}: {error}"
     marked = disagreement.marked_set(error)
-    if marked is None and incomplete and getattr(_local, "unfinished", None) is None:
-        _local.unfinished = _Exchange(incomplete)
     for gradients in incomplete:
         alone = gradients.declared.process_set != marked
         gradients.give_up(reason if alone else str(error), alone)
