@@ -169,7 +169,10 @@ void Member::leader_left(Actions& actions) {
     const TensorSpec& spec = tensor(key).spec;
     const std::string of = of_set(spec.set);
     const bool joins = spec.kind == CollectiveKind::kJoin;
-    fail(key, joins ? lost_join_text({0}, of) : left_text(spec.name, {0}, of), actions);
+    std::string text = joins ? lost_join_text({0}, of) : left_text(spec.name, {0}, of);
+    if (const KnownSet* set = sets_.find(spec.set); set != nullptr && !set->members.contains(0))
+      text = leader_left_text(joins ? "join" + of + ": " : lost_head(spec.name, of));
+    fail(key, text, actions);
   }
   joins_.clear();
 }

@@ -115,13 +115,14 @@ bool same_kind(const std::vector<SpecReport>& reports) {
                      [&](const SpecReport& s) { return s.spec->kind == reports[0].spec->kind; });
 }
 
+constexpr const char* kHasLeft = "has left (horo.shutdown, or the end of the program)";
+
 // left: in the order in which the ranks left.
 std::string gone_text(const std::vector<int>& left, const std::string& what) {
   std::vector<int> later(left.begin() + 1, left.end());
   std::sort(later.begin(), later.end());
   const std::string and_later = later.empty() ? "" : ", nor will " + ranks_text(later) + ", which left later";
-  return "rank " + std::to_string(left.front()) + " has left (horo.shutdown, or the end of the program) and will not " +
-         what + and_later;
+  return "rank " + std::to_string(left.front()) + " " + kHasLeft + " and will not " + what + and_later;
 }
 
 }  // namespace
@@ -156,6 +157,12 @@ std::string mismatch_text(const std::vector<SpecReport>& reports, const std::str
 std::string left_text(const std::string& name, const std::vector<int>& left, const std::string& of_set) {
   return "tensor '" + name + "'" + of_set + ": " + gone_text(left, "submit it") +
          ". Every rank has to submit a tensor as often as the others: give all ranks the same number of steps";
+}
+
+std::string leader_left_text(const std::string& head) {
+  return head + std::string("rank 0 ") + kHasLeft +
+         ", which coordinates all process sets, also those of other ranks. Keep rank 0 until "
+         "their last collective: shut down on all ranks at the end";
 }
 
 std::string lost_head(const std::string& name, const std::string& of_set) {

@@ -23,6 +23,9 @@ std::string mismatch_text(const std::vector<SpecReport>& said, const std::string
 // "tensor 'x': rank 2 has left (horo.shutdown, or the end of the program) and will not submit it. ..."; left: the ranks
 // that will not submit it, in the order in which they left.
 std::string left_text(const std::string& name, const std::vector<int>& left, const std::string& of_set = "");
+// "tensor 'x' of process set 'tp0': rank 0 has left (...), which coordinates all process sets. ..."; head: lost_head(),
+// or that of a join. Rank 0 is not in the set.
+std::string leader_left_text(const std::string& head);
 
 // "all_gather of tensor 'x' is not possible while rank 2 has joined. ..."
 std::string joined_text(const TensorSpec& spec, const std::vector<int>& joined, const std::string& of_set);

@@ -212,6 +212,17 @@ TEST(ProcessSets, ARankThatLeftIsMissingInItsOwnSetsOnly) {
   EXPECT_THAT(ranks[1].failures()[0].text, StartsWith("tensor 'x' of process set 2: rank 2 has left"));
 }
 
+TEST(ProcessSets, WithoutRankZeroTheyEndWithIt) {
+  Ranks ranks(3);
+  ranks.add_set({1, 2});
+  ranks[1].post(RankLeft{0});
+  ranks[1].submit(in_set(1, "x"));
+  ranks.turn(1);
+  ASSERT_EQ(ranks[1].failures().size(), 1U);
+  EXPECT_THAT(ranks[1].failures()[0].text, AllOf(StartsWith("tensor 'x' of process set 1: rank 0 has left"),
+                                                 HasSubstr("coordinates all process sets")));
+}
+
 TEST(ProcessSets, AReportOfASetThatTheRankIsNotInIsRefused) {
   Ranks ranks(2);
   ranks.add_set({0});
