@@ -113,6 +113,14 @@ std::string lack_of_memory(DeviceScratch& first) {
   }
 }
 
+// Why no group of several members may use NCCL here; empty: it may.
+std::string lack_of_right(const DeviceClaim& claim, const CudaDevice& device) {
+  if (claim.is_held()) return "";
+  return say("another session of this process has NCCL on ", device.name(),
+             ", in an order of collectives of its own, which may differ between ranks: make one group of all ranks "
+             "first, and the others of its members");
+}
+
 Offer offer_of(const NcclLibrary& nccl, const CudaDevice& device, const Counters& counters, DeviceScratch& first) {
   Offer offer;
   offer.errors = counters.nccl_errors();
@@ -215,8 +223,15 @@ void DeviceGroups::decide(const Participants& participants, const Collective& li
   const NcclLibrary nccl = load_nccl(config_);
   HORO_CHECK(!group_);  // it refers to first_
   first_ = std::make_unique<DeviceScratch>(stream.device(), "sums by NCCL (HORO_GPU_BACKEND=host needs none)");
-  const std::vector<Offer> offers =
-      exchange(participants.group, like, 0, offer_of(nccl, stream.device(), counters_, *first_));
+  Offer offer = offer_of(nccl, stream.device(), counters_, *first_);
+  if (participants.group.size() > 1) {
+    claim_ = std::make_unique<DeviceClaim>(config_.job, stream.device().number());
+    if (const std::string lack = lack_of_right(*claim_, stream.device()); !lack.empty() && offer.nccl_version != 0) {
+      offer.nccl_version = 0;
+      offer.why_not = reason_of(lack);
+    }
+  }
+  const std::vector<Offer> offers = exchange(participants.group, like, 0, offer);
   const auto without = std::ranges::find_if(offers, [](const Offer& offer) { return offer.has_kernels == 0; });
   const bool has_kernels = without == offers.end();
   std::string obstacle = obstacle_in(offers, participants.ranks);
@@ -225,6 +240,7 @@ void DeviceGroups::decide(const Participants& participants, const Collective& li
     obstacle = connect(
         {participants, like, stream, nccl, has_kernels, kConnectDeadlines * config_.deadline, pause, *first_}, group_);
   }
+  if (!group_) claim_.reset();
   if (!obstacle.empty() && config_.gpu_backend == "nccl") {
     throw std::invalid_argument("HORO_GPU_BACKEND=nccl: " + obstacle);
   }

@@ -9,6 +9,7 @@
 
 #include "horo/base/config.h"
 #include "horo/base/counters.h"
+#include "horo/lane/device_claim.h"
 #include "horo/lane/job.h"
 #include "horo/lane/stop_signal.h"
 #include "ring/cuda/device_group.h"
@@ -38,8 +39,12 @@ class DeviceGroups {
   bool are_any() const { return group_ != nullptr; }
   // DeviceGroup::abort(), or frees what a group has not got. No call follows.
   void abort() noexcept {
-    if (group_) return group_->abort();
-    if (first_) first_->free();
+    if (group_) {
+      group_->abort();
+    } else if (first_) {
+      first_->free();
+    }
+    claim_.reset();
   }
 
  private:
@@ -50,6 +55,7 @@ class DeviceGroups {
   StopSignal& stop_;
   const std::function<void()> watch_;
   bool is_decided_ = false;
+  std::unique_ptr<DeviceClaim> claim_;    // of the group
   std::unique_ptr<DeviceScratch> first_;  // of the group, which may not connect: to free it waits for the device
   std::unique_ptr<DeviceGroup> group_;
 };

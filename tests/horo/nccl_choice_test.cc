@@ -66,6 +66,26 @@ TEST(Nccl, AllMembersAreConnectedByTheFirstCollective) {
   EXPECT_THAT(thrown, Each(""));
 }
 
+TEST(Nccl, SessionsOfTwoJobsInOneProcessDoNotBothHaveADevice) {
+  const auto once = [](Session& session) { expect_bits_of_host(session, call_of(kAllReduce, session, 100)); };
+  Config other = on_fake_nccl();
+  other.job = "other";
+  const auto thrown = run_nccl(2, [&](Session& session) {
+    once(session);
+    meet(session);
+    if (session.topology().rank == 0) {
+      EXPECT_THAT(run_nccl(2, once, other), Each(HasSubstr("another session of this process has NCCL on cuda:")));
+      other.gpu_backend = "auto";
+      EXPECT_THAT(run_nccl(2, once, other), Each(""));
+      EXPECT_THAT(run_nccl(1, once, other), Each(""));
+    }
+    meet(session);
+  });
+  EXPECT_THAT(thrown, Each(""));
+  other.gpu_backend = "nccl";
+  EXPECT_THAT(run_nccl(2, once, other), Each(""));
+}
+
 TEST(Nccl, AnOldOrMissingLibraryIsNamed) {
   const auto call = [](Session& session) { on_device(session, call_of(kAllReduce, session, 10), 0); };
   Config config = on_fake_nccl();

@@ -8,6 +8,7 @@ from horo._native import quick, slow
 from horo._session_keys import array_of
 from horo._session_start import SLICE_MS, error_of
 from horo._submissions import streams
+from horo.errors import PeerLost, ShutDown
 
 
 def stream_on(device):
@@ -22,6 +23,7 @@ class Waits:
         self._pointer = pointer
         self._world = world
         self._on_devices = on_devices  # DeviceWorks
+        self.has_failed = False  # the session has, as a wait was told
 
     def until(self, works, until=None):
         """Whether all works have ended at this time of time.monotonic(); None: waits without end. Raises the error of
@@ -64,6 +66,7 @@ class Waits:
 
     def _finish(self, status, sees):
         failure = error_of(status, self._pointer) if status < 0 else None
+        self.has_failed |= isinstance(failure, (PeerLost, ShutDown))
         try:
             if failure is not None:
                 raise failure

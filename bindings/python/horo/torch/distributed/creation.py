@@ -1,10 +1,8 @@
 """Makes process groups: the default one, and those of its subsets, which their members make alone."""
 
-import atexit
 import ctypes
 import functools
 import itertools
-import os
 import sys
 import time
 
@@ -13,12 +11,12 @@ import torch.distributed as dist
 from horo import _default, _native
 from horo._arguments import encoded
 from horo._native import quick
-from horo._session import Session
 from horo.errors import PeerLost
 from horo.torch import marks, rounds
 from horo.torch.distributed import builtin_hooks
+from horo.torch.distributed.beside import shared_by
 from horo.torch.distributed.flights import Flight
-from horo.torch.distributed.meeting import join_world, settings_among
+from horo.torch.distributed.meeting import join_world
 from horo.torch.distributed.process_group import ProcessGroup
 
 WORLD_SET = 0
@@ -62,25 +60,12 @@ def _create(options, seconds):
 
 
 def _beside(options, seconds):
-    """A group whose default group is of another backend. Its members alone meet, through its store, in a session of
-    their own."""
-    if "HORO_RANK" in os.environ:
-        raise ValueError(
-            "a process group of the backend horo beside a default group of another backend: call horo.init() first, on "
-            "all ranks"
-        )
-    place, size = options.group_rank, options.group_size
-    exchange, settings = settings_among(options.store, place, size, seconds)
-    session = Session((f"{name}={value}" for name, value in settings.items()), exchange)
-    atexit.register(session.close)
-    group = ProcessGroup((place, range(size)), session, WORLD_SET, seconds, _unique(options.group_id))
-    group.at_end(functools.partial(_close, session))
-    return group
-
-
-def _close(session):
-    atexit.unregister(session.close)
-    session.close()
+    """A group whose default group is of another backend."""
+    name = _unique(options.group_id)
+    shared = shared_by(options, name, seconds)
+    ranks = [shared.ranks.index(rank) for rank in options.global_ranks_in_group]
+    with shared.used():
+        return shared.add(subgroup(shared.session, ranks, options.group_rank, options.group_id, seconds))
 
 
 def _unique(group_id):

@@ -5,6 +5,7 @@ need HORO_KEY_FILE. With HORO_TRUST_STORE=1 the job key travels through the stor
 can then join the job.
 """
 
+import json
 import os
 import secrets
 import time
@@ -38,6 +39,11 @@ def settings_among(store, rank, size, timeout_s):
     return meeting.exchange, meeting.settings()
 
 
+def agree(store, place, value, timeout_s):
+    """The JSON values of all ranks that meet through a store, by rank. place: (rank, size) of this one."""
+    return [json.loads(text) for text in _Meeting(store, *place, timeout_s).gather("value", json.dumps(value))]
+
+
 def _check(topology, rank, size, what):
     if (topology.rank, topology.size) != (rank, size):
         raise ValueError(
@@ -63,7 +69,7 @@ class _Meeting:
         self._until = time.monotonic() + timeout_s
         self._prefix = f"horo/{store.add(f'horo/starts/{rank}', 1)}"
 
-    def _gather(self, what, text):
+    def gather(self, what, text):
         """The texts of all ranks."""
         keys = [f"{self._prefix}/{what}/{rank}" for rank in range(self._size)]
         self._store.set(keys[self._rank], text)
@@ -72,7 +78,7 @@ class _Meeting:
     def settings(self):
         """HORO_* of this rank."""
         offer = secrets.token_hex(8) if self._rank == 0 else ""
-        told = [text.split(" ", 1) for text in self._gather("host", f"{offer or '-'} {host_id()}")]
+        told = [text.split(" ", 1) for text in self.gather("host", f"{offer or '-'} {host_id()}")]
         hosts = [host for _, host in told]
         mine = [rank for rank, host in enumerate(hosts) if host == hosts[self._rank]]
         chosen = {"HORO_RANK": self._rank, "HORO_SIZE": self._size, "HORO_JOB": f"torch-{told[0][0]}"}
@@ -101,7 +107,7 @@ class _Meeting:
     def exchange(self, call, mine):
         """See horo._exchange.foreign."""
         del call
-        blobs = [bytes.fromhex(text) for text in self._gather("address", mine.hex())]
+        blobs = [bytes.fromhex(text) for text in self.gather("address", mine.hex())]
         self._store.set(f"{self._prefix}/read/{self._rank}", "1")
         if self._rank == 0:  # the store may end with rank 0
             gather(self._store, [f"{self._prefix}/read/{rank}" for rank in range(self._size)], self._until, LIMIT)
