@@ -1,6 +1,7 @@
 """Checkpoints: files that are damaged or other ones, folders that cannot be written, objects that do not fit."""
 
 import fcntl
+import functools
 import pathlib
 import tempfile
 
@@ -12,6 +13,7 @@ import horo.torch as hvd
 SECTION = "Checkpoints"
 PLACES = ((r"/tmp/\w+", "<folder>"), (r"process \d+ on", "process <pid> on"))
 LOAD, SAVE = "`horo.checkpoint.load`, all ranks", "`horo.checkpoint.save`, all ranks"
+refused = functools.partial(on_ranks, SECTION, where=LOAD + "; nothing is written", changing=PLACES)
 
 
 def saved(outputs=3):
@@ -36,13 +38,7 @@ def checkpoint_without_a_field():
     hvd.checkpoint.load(folder / "one", {"model": model, "epoch": 0})
 
 
-@on_ranks(
-    SECTION,
-    "A tensor whose elements share memory",
-    where=LOAD + "; nothing is written",
-    do="Load into a copy, by `clone()`",
-    changing=PLACES,
-)
+@refused("A tensor whose elements share memory", do="Load into a copy, by `clone()`")
 def checkpoint_into_shared_memory():
     folder, _ = saved()
     hvd.checkpoint.save(folder / "two", {"windows": torch.zeros(3, 2)}).wait()
@@ -62,13 +58,17 @@ def checkpoint_of_two_fields_with_one_name():
     hvd.checkpoint.save(folder / "two", {"net": net, "net.ema": torch.ones(3)})
 
 
-@on_ranks(
-    SECTION,
-    "A damaged file",
-    where=LOAD + "; nothing is written",
-    do="Another checkpoint; `State.keep` takes an older one by itself",
-    changing=PLACES,
-)
+@refused("A tied weight that is two in it", do="Load into a model that does not tie them")
+def checkpoint_of_a_model_without_a_tie():
+    folder, _ = saved()
+    apart, tied = (torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)]) for _ in range(2))
+    tied[1].weight = tied[0].weight
+    hvd.broadcast_parameters(apart.state_dict(), 0)
+    hvd.checkpoint.save(folder / "two", {"model": apart}).wait()
+    hvd.checkpoint.load(folder / "two", {"model": tied})
+
+
+@refused("A damaged file", do="Another checkpoint; `State.keep` takes an older one by itself")
 def damaged_checkpoint():
     folder, model = saved()
     if hvd.rank() == 0:
