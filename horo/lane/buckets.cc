@@ -29,10 +29,13 @@ Allocation SpareMemory::take(std::size_t bytes) {
   return memory;
 }
 
-void SpareMemory::give_back(Allocation memory, std::size_t most) {
-  if (!memory.data) return;
+Allocation SpareMemory::give_back(Allocation memory, std::size_t most) {
+  if (!memory.data) return {};
   spare_.push_back(std::move(memory));
-  if (spare_.size() > most) spare_.erase(spare_.begin());
+  if (spare_.size() <= most) return {};
+  Allocation oldest = std::move(spare_.front());
+  spare_.erase(spare_.begin());
+  return oldest;
 }
 
 // Where all members share memory, a collective over pieces copies only the parts that other members reduce. So packing

@@ -17,8 +17,8 @@ class SpareMemory {
  public:
   // The smallest one that is large enough, but not one that is much larger; null data: none.
   Allocation take(std::size_t bytes);
-  // Of more than `most`, the one that was not taken for the longest time is freed.
-  void give_back(Allocation memory, std::size_t most);
+  // Of more than `most`, returns the one that was not taken for the longest time: it is to be freed.
+  Allocation give_back(Allocation memory, std::size_t most);
 
   static constexpr std::size_t kSmallBytes = 64 << 10;
 

@@ -1,6 +1,7 @@
 #include "horo/lane/collective_runner.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "horo/base/fail_point.h"
@@ -39,6 +40,14 @@ std::unique_ptr<Delivery> make_delivery(const LaneContext& context, const Delive
   return std::make_unique<RetainedDelivery>(objects, context.counters);
 }
 
+bool is_at_rest(const DeviceRunner* devices) {
+  try {
+    return devices == nullptr || devices->is_at_rest();
+  } catch (const std::exception&) {  // the device has failed
+    return false;
+  }
+}
+
 }  // namespace
 
 CollectiveRunner::CollectiveRunner(const LaneContext& context, Members members, std::uint32_t channel)
@@ -47,7 +56,7 @@ CollectiveRunner::CollectiveRunner(const LaneContext& context, Members members, 
       is_shared_memory_(context.config.local_size == context.config.size && members.arenas != nullptr),
       groups_(context.transport, std::move(members), context.config, context.counters),
       buckets_(*groups_.all(), context.counters, is_elastic(context.config)),
-      staging_(groups_.all(), stop_),
+      staging_(groups_.all(), stop_, [this] { return is_at_rest(devices_.get()); }),
       recorder_({context.timeline, context.times, is_elastic(context.config)}),
       devices_(make_devices(context, groups_.members().ranks, recorder_, stop_)),
       delivery_(

@@ -37,13 +37,13 @@ class DeviceGroups {
     if (group_) group_->finalize();
   }
   bool are_any() const { return group_ != nullptr; }
-  // DeviceGroup::abort(), or frees what a group has not got. No call follows.
+  // DeviceGroup::abort(), and free() for all memory. No other call follows.
   void abort() noexcept {
-    if (group_) {
-      group_->abort();
-    } else if (first_) {
-      first_->free();
-    }
+    if (group_) group_->abort();
+  }
+  void free() noexcept {
+    if (group_) group_->free();
+    if (first_) first_->free();
     claim_.reset();
   }
 

@@ -1,5 +1,7 @@
 #include "horo/lane/device_results.h"
 
+#include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "horo/lane/job.h"
@@ -8,6 +10,21 @@ namespace horo {
 
 DeviceResults::Place& DeviceResults::place_of(const CudaDevice& device) {
   return places_.try_emplace(device.number(), device).first->second;
+}
+
+bool DeviceResults::is_idle() const {
+  return std::ranges::all_of(places_,
+                             [](const auto& one) { return !one.second.last || one.second.last->is_complete(); });
+}
+
+void DeviceResults::free() noexcept {
+  for (const auto& [number, place] : places_) {
+    try {
+      if (place.last) place.last->wait();
+    } catch (const std::exception&) {  // the device has failed, or this process was forked
+    }
+  }
+  places_.clear();
 }
 
 HeldMemory DeviceResults::take(std::size_t bytes, DeviceStream& stream) {
@@ -29,7 +46,7 @@ void DeviceResults::deliver(TensorTable& tensor_table, const ItemList& items, De
     const OnDevice here(device);
     Place& place = place_of(device);
     place.stream.copy_rows(result.rows, result.is_here);
-    last_ = there = std::make_shared<const DeviceEvent>(device, place.stream.handle());
+    place.last = there = std::make_shared<const DeviceEvent>(device, place.stream.handle());
     place.spare.emplace(result.held.bytes, Spare{result.held.data, there});
   }
   tensor_table.retire_issued(items);

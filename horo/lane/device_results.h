@@ -45,10 +45,10 @@ class DeviceResults {
   void end_on_host(TensorTable& tensor_table, const ItemList& items, DeviceResult result);
   // Takes the memory back without that.
   void drop(const DeviceResult& result);
-  // Frees all memory, held memory too. Blocks until the devices are idle.
-  void free() noexcept { places_.clear(); }
-  // The copies have ended.
-  bool is_idle() const { return !last_ || last_->is_complete(); }
+  // Frees all memory, held memory too. Blocks until the copies have ended.
+  void free() noexcept;
+  // The copies have ended. Throws std::runtime_error (CUDA).
+  bool is_idle() const;
 
  private:
   struct Spare {
@@ -62,12 +62,12 @@ class DeviceResults {
     DeviceStream stream;
     DeviceBlocks memory;
     std::multimap<std::size_t, Spare> spare = {};  // by size
+    std::shared_ptr<const DeviceEvent> last = {};  // of the copies
   };
 
   Place& place_of(const CudaDevice& device);
 
   std::map<int, Place> places_;  // by device
-  std::shared_ptr<const DeviceEvent> last_;
 };
 
 }  // namespace horo

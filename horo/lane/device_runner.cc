@@ -89,10 +89,10 @@ std::optional<DeviceResult> DeviceRunner::run(const Job& job, const Participants
   fail_point("device.enqueued");
   context_.recorder.mark(Phase::kTransfer);
   if (!context_.retains) stream.copy_rows(places.rows_out, places.is_here);
-  last_ = running_.back().done = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
+  result.done = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());
+  last_[stream.device().number()] = running_.back().done = result.done;
   context_.recorder.mark(Phase::kUnpack);
   if (context_.retains) holds_results_.store(true, std::memory_order_relaxed);
-  result.done = last_;
   result.rows = places.rows_out;
   result.is_here = places.is_here;
   result.fits = places.fits;
@@ -133,8 +133,8 @@ Job DeviceRunner::with_loan(const Job& job, const DeviceStream& stream, Outcome&
 std::byte* DeviceRunner::take(std::size_t bytes, DeviceStream& stream, DeviceResult& result) {
   if (bytes == 0) return nullptr;
   if (context_.retains) return (result.held = results_.take(bytes, stream)).data;
-  if (!bucket_) bucket_ = std::make_unique<DeviceScratch>(stream.device(), "buckets (HORO_BUCKET_BYTES)");
-  return bucket_->at_least(bytes);
+  const CudaDevice& device = stream.device();
+  return buckets_.try_emplace(device.number(), device, "buckets (HORO_BUCKET_BYTES)").first->second.at_least(bytes);
 }
 
 void DeviceRunner::wait_for_results() {
@@ -143,8 +143,12 @@ void DeviceRunner::wait_for_results() {
   }
 }
 
+bool DeviceRunner::is_at_rest() const {
+  return std::ranges::all_of(last_, [](const auto& one) { return one.second->is_complete(); });
+}
+
 bool DeviceRunner::watch() {
-  if (!last_ || last_->is_complete()) return false;
+  if (is_at_rest()) return false;
   for (const auto& [ranks, groups] : groups_) groups.check();
   check_ranks();
   return true;
@@ -195,7 +199,7 @@ void DeviceRunner::wait_for_callers() noexcept {
 // The jobs end after the abort, without results.
 void DeviceRunner::wait_for_rest() noexcept {
   try {
-    while (last_ && !last_->is_complete()) context_.stop.rest(kLongestPause);
+    while (!is_at_rest()) context_.stop.rest(kLongestPause);
   } catch (const std::exception&) {  // the device has failed
   }
 }
@@ -230,9 +234,10 @@ void DeviceRunner::close() noexcept {
   context_.stop.begin_end();
   abort_groups();
   wait_for_rest();
+  for (auto& [ranks, groups] : groups_) groups.free();
+  buckets_.clear();
   context_.stop.finish_end();
-  bucket_.reset();
-  last_.reset();
+  last_.clear();
   running_.clear();
 }
 

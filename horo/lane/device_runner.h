@@ -47,6 +47,8 @@ class DeviceRunner {
   DeviceResults& results() { return results_; }
   // run() has returned results that are held apart. Any thread.
   bool holds_results() const { return holds_results_.load(std::memory_order_relaxed); }
+  // Nothing that run() has enqueued is left on the devices. Throws std::runtime_error (CUDA).
+  bool is_at_rest() const;
   // While devices are at work: throws what keeps them from their end, PeerLost (a rank has left the job) or
   // std::runtime_error (CUDA, NCCL). False: nothing is at work.
   bool watch();
@@ -78,11 +80,11 @@ class DeviceRunner {
 
   const DeviceRunnerContext context_;
   const std::vector<int> ranks_;
-  std::map<std::vector<int>, DeviceGroups> groups_;  // by OnStream::ranks
-  TimePoint looked_ = {};                            // when check_ranks() last looked
-  std::shared_ptr<const DeviceEvent> last_;          // of the last job
-  std::deque<OnStream> running_;                     // in the order of the stream
-  std::unique_ptr<DeviceScratch> bucket_;            // of the lane's jobs, one after the other on their stream
+  std::map<std::vector<int>, DeviceGroups> groups_;         // by OnStream::ranks
+  TimePoint looked_ = {};                                   // when check_ranks() last looked
+  std::map<int, std::shared_ptr<const DeviceEvent>> last_;  // by device, of its last job
+  std::deque<OnStream> running_;                            // in the order of the stream
+  std::map<int, DeviceScratch> buckets_;  // by device, of its jobs, one after the other on their stream
   DeviceResults results_;
   const std::shared_ptr<DeviceLoans> loans_ = std::make_shared<DeviceLoans>();
   std::atomic<bool> holds_results_ = false;

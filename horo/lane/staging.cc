@@ -10,7 +10,7 @@ namespace horo {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kMostSpare = 8;
+constexpr std::size_t kLeastSpare = 8;
 constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};
 
 std::size_t aligned(std::size_t bytes) {
@@ -157,6 +157,7 @@ Job Staging::copy_in(const Job& job, const Participants& participants) {
     copies.finish();
   }
   staged_.insert_or_assign(items.front().work.get(), std::move(staged));
+  most_ = std::max(most_, staged_.size());
   return {job.release, std::make_shared<const std::vector<Item>>(std::move(items)), job.released};
 }
 
@@ -167,6 +168,12 @@ std::optional<Staging::Staged> Staging::forget(const std::vector<Item>& items) {
   std::optional<Staged> staged(std::move(found->second));
   staged_.erase(found);
   return staged;
+}
+
+void Staging::put_away(Allocation memory) {
+  Allocation oldest = spare_.give_back(std::move(memory), std::max(kLeastSpare, most_));
+  if (oldest.data) left_.push_back(std::move(oldest));
+  if (!left_.empty() && is_at_rest_()) left_.clear();
 }
 
 void Staging::copy_out(const std::vector<Item>& items, const Outcome& outcome) {
@@ -180,11 +187,11 @@ void Staging::copy_out(const std::vector<Item>& items, const Outcome& outcome) {
     copies.on(tensor.device).copy_to_device(tensor.device_out, tensor.host_out, bytes);
   }
   copies.finish();
-  spare_.give_back(std::move(staged->memory), kMostSpare);
+  put_away(std::move(staged->memory));
 }
 
 void Staging::drop(const std::vector<Item>& items) {
-  if (std::optional<Staged> staged = forget(items)) spare_.give_back(std::move(staged->memory), kMostSpare);
+  if (std::optional<Staged> staged = forget(items)) put_away(std::move(staged->memory));
 }
 
 }  // namespace horo

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,8 +20,9 @@ namespace horo {
 // Only the thread that runs the lane's tasks.
 class Staging {
  public:
-  // stop: outlives it.
-  Staging(std::shared_ptr<Group> group, StopSignal& stop) : group_(std::move(group)), stop_(stop) {}
+  // is_at_rest: whether the lane has nothing on devices. stop: outlives it.
+  Staging(std::shared_ptr<Group> group, StopSignal& stop, std::function<bool()> is_at_rest)
+      : group_(std::move(group)), stop_(stop), is_at_rest_(std::move(is_at_rest)) {}
 
   static bool needs(const Job& job) { return job.first().spec->device != DeviceType::kHost; }
   // The job with host memory in place of the devices'; its spec, and so needs(), stay as they are. Blocks until its
@@ -51,13 +53,17 @@ class Staging {
   void wait_for(const DeviceEvent& ready);
   DeviceStream& stream_of(const CudaDevice& device);
   Allocation take_memory(std::size_t bytes, const CudaDevice& device);
+  void put_away(Allocation memory);
   std::optional<Staged> forget(const std::vector<Item>& items);
 
   const std::shared_ptr<Group> group_;
   StopSignal& stop_;
+  const std::function<bool()> is_at_rest_;
   std::map<int, DeviceStream> streams_;   // by device
   std::map<const Work*, Staged> staged_;  // by the first Work of the job
+  std::size_t most_ = 0;                  // that was staged at once
   SpareMemory spare_;
+  std::vector<Allocation> left_;  // is freed when the devices are at rest: to unpin memory may wait for them
 };
 
 }  // namespace horo

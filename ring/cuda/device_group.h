@@ -7,9 +7,9 @@
 
 namespace horo {
 
-// One thread at a time. Functions but abort() throw std::runtime_error (an error of CUDA or of a library, by name),
-// PeerLost of an unknown rank (an error of the library's network, which the end of a rank may have caused) and ShutDown
-// (the pause that the group was given).
+// One thread at a time. Functions but abort() and free() throw std::runtime_error (an error of CUDA or of a library, by
+// name), PeerLost of an unknown rank (an error of the library's network, which the end of a rank may have caused) and
+// ShutDown (the pause that the group was given).
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
@@ -24,8 +24,10 @@ class DeviceGroup {
   virtual void check() const = 0;
   // What is on the device is done here: returns when the other members need nothing more of this one. abort() follows.
   virtual void finalize() = 0;
-  // Ends what the group has on the device, without its results, and frees its memory there. No call follows.
+  // Ends what the library has on the device, without its results. Only free() follows.
   virtual void abort() noexcept = 0;
+  // What the streams of enqueue() had is done: frees the group's memory on the device.
+  virtual void free() noexcept = 0;
   // The bytes that this member sends and receives in all that was enqueued, as far as it can know them. No frames.
   virtual Traffic traffic() const = 0;
   // The name of the algorithm of enqueue(), for logs. The text lives as long as the process.

@@ -1,6 +1,8 @@
 #include "ring/cuda/device_kernels.h"
 
 #include <cstdio>
+#include <set>
+#include <string>
 
 #include "ring/cuda/kernel_image.h"
 
@@ -37,13 +39,30 @@ int DeviceKernels::load_image(const CudaDriver& driver) {
     return kNoKernelImage;
   }
   const int error = driver.load_module(&module_, image.data);
-  if (error == 0) return 0;
+  if (error == 0) return load_kernels(driver);
   std::array<char, 200> text{};
   cuda_error_text(driver, error, text.data(), text.size());
   std::snprintf(why_.data(), why_.size(), "the NVIDIA driver (CUDA %d.%d) does not load the kernels of CUDA %d.%d: %s",
                 major_of(version), minor_of(version), major_of(image.cuda_version), minor_of(image.cuda_version),
                 text.data());
   return error;
+}
+
+// The driver would load a kernel when it is asked for, and may wait for the device then, which may wait for a rank.
+int DeviceKernels::load_kernels(const CudaDriver& driver) {
+  std::set<std::string> names{kCopyKernel};
+  for (int type = 0; const auto dtype = dtype_from(type); ++type) {
+    for (int number = 0; const auto op = reduce_op_from(number); ++number) {
+      if (has_kernel(*dtype, *op)) names.insert(reduce_kernel(*dtype, *op).data());
+    }
+  }
+  for (const std::string& name : names) {
+    if (const int error = driver.find_kernel(&found_[name], module_, name.c_str())) {
+      std::snprintf(why_.data(), why_.size(), "the NVIDIA driver does not find the kernel %s", name.c_str());
+      return error;
+    }
+  }
+  return 0;
 }
 
 int DeviceKernels::load_once(const CudaDriver& driver) {
@@ -62,11 +81,9 @@ int DeviceKernels::load(const CudaDriver& driver, char* why, std::size_t room) {
 int DeviceKernels::find(const CudaDriver& driver, const char* name, CudaKernel* kernel) {
   const std::lock_guard lock(mutex_);
   if (const int error = load_once(driver)) return error;
-  CudaKernel& found = found_[name];
-  if (found == nullptr) {
-    if (const int error = driver.find_kernel(&found, module_, name)) return error;
-  }
-  *kernel = found;
+  const auto found = found_.find(name);
+  if (found == found_.end()) return kInvalidArgument;
+  *kernel = found->second;
   return 0;
 }
 

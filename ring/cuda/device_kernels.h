@@ -15,8 +15,8 @@
 
 namespace horo {
 
-// Any thread, with the device's context as the current one. The functions are those of CudaApi. What is loaded stays
-// loaded until the process ends.
+// Any thread, with the device's context as the current one. The functions are those of CudaApi. All kernels are loaded
+// at once, and stay loaded until the process ends.
 class DeviceKernels {
  public:
   int load(const CudaDriver& driver, char* why, std::size_t room);
@@ -24,8 +24,9 @@ class DeviceKernels {
   int copy_rows(const CudaDriver& driver, std::span<const CopyRow> rows, CudaStream stream);
 
  private:
-  // The first two under the lock.
+  // The first three under the lock.
   int load_image(const CudaDriver& driver);
+  int load_kernels(const CudaDriver& driver);
   int load_once(const CudaDriver& driver);
   int find(const CudaDriver& driver, const char* name, CudaKernel* kernel);
   int launch(const CudaDriver& driver, const char* name, const LaunchShape& shape, void* args, CudaStream stream);

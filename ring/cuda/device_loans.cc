@@ -22,6 +22,19 @@ void DeviceLoan::copy_to(void* out, std::size_t bytes, CudaStream stream) {
   read_ = std::make_shared<const DeviceEvent>(device_, stream);
 }
 
+DeviceLoans::~DeviceLoans() {
+  MutexLock lock(mutex_);
+  for (const auto& [number, place] : places_) {
+    for (const auto& [bytes, spare] : place.spare) {
+      try {
+        if (spare.written) spare.written->wait();
+        if (spare.read) spare.read->wait();
+      } catch (const std::exception&) {  // the device has failed, or this process was forked
+      }
+    }
+  }
+}
+
 // Where no block is large enough, the next one has twice the size of the largest: all together have less than four
 // times what was asked for at most. Where there is no memory for that, it has what is asked for.
 std::byte* DeviceLoans::add_to(Place& place, std::size_t bytes, std::size_t& size) {

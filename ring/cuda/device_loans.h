@@ -42,6 +42,12 @@ class DeviceLoan {
 // Any thread. Held by a shared_ptr. All memory is freed at the end of the object and of all loans.
 class DeviceLoans : public std::enable_shared_from_this<DeviceLoans> {
  public:
+  DeviceLoans() = default;
+  // Blocks until the memory is neither written nor read any more.
+  ~DeviceLoans();
+  DeviceLoans(const DeviceLoans&) = delete;
+  DeviceLoans& operator=(const DeviceLoans&) = delete;
+
   // Memory of at least these bytes, of undefined content, for what is enqueued on the stream from now on. Throws
   // std::runtime_error: the device has no memory left.
   std::shared_ptr<DeviceLoan> take(const CudaDevice& device, std::size_t bytes, const DeviceStream& writer);

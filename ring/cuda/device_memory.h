@@ -12,8 +12,8 @@ namespace horo {
 // not needed, of 4 KiB and more.
 std::size_t rounded_bytes(std::size_t bytes);
 
-// All blocks are freed together, at the end: to free memory waits for all work of the device, which may wait for a rank
-// that is lost. One thread at a time.
+// All blocks are freed together, at the end, when what uses them is done: the driver may wait for all work of the
+// device then, which may wait for a rank that is lost, or for nothing. One thread at a time.
 class DeviceBlocks {
  public:
   // what_for: the use and the setting, for the error.
@@ -25,7 +25,7 @@ class DeviceBlocks {
   // A block of undefined content. With the device as the current one. Throws std::runtime_error: the device has no
   // memory left.
   std::byte* add(std::size_t bytes);
-  // Frees all of them. Blocks until the device is idle.
+  // Frees all of them. May block until the device is idle.
   void free() noexcept;
 
  private:
@@ -43,7 +43,7 @@ class DeviceScratch {
   // grows by doubling. As DeviceBlocks::add().
   std::byte* at_least(std::size_t bytes);
   std::byte* data() const { return data_; }
-  // Frees all of it. Blocks until the device is idle.
+  // Frees all of it. May block until the device is idle.
   void free() noexcept;
 
  private:

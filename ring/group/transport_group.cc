@@ -29,8 +29,14 @@ namespace horo {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kPageBytes = 4096, kApartBytes = 64 << 10;
 constexpr const char* kShm = "shm";
 constexpr std::size_t kKinds = static_cast<std::size_t>(CollectiveKind::kJoin) + 1;
+
+std::size_t alignment_of(std::size_t bytes) {
+  if (bytes >= kHugePageBytes) return kHugePageBytes;
+  return bytes >= kApartBytes ? kPageBytes : kAlignment;
+}
 
 class TransportGroup final : public Group, public ShardedGroup {
  public:
@@ -62,8 +68,10 @@ class TransportGroup final : public Group, public ShardedGroup {
     if (const auto arenas = allows_shm_ ? members_.arenas : nullptr) {
       if (Allocation shared = arenas->own()->allocate(bytes); shared.data) return shared;
     }
-    const std::align_val_t alignment{bytes >= kHugePageBytes ? kHugePageBytes : kAlignment};
-    auto* data = static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
+    // Larger ones have their pages alone: a page that is pinned for a device counts as one block.
+    const std::align_val_t alignment{alignment_of(bytes)};
+    const std::size_t room = bytes >= kApartBytes ? (bytes + kPageBytes - 1) / kPageBytes * kPageBytes : bytes;
+    auto* data = static_cast<std::byte*>(::operator new(std::max<std::size_t>(room, 1), alignment));
     if (bytes >= kHugePageBytes) ::madvise(data, bytes, MADV_HUGEPAGE);
     return {{data, [alignment](std::byte* memory) { ::operator delete(memory, alignment); }}, bytes};
   }

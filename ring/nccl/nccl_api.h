@@ -1,4 +1,4 @@
-// The functions of NCCL that horo calls, as NCCL 2.19 and later export them. The declarations are horo's own: NCCL is
+// The functions of NCCL that horo calls, as NCCL 2.27.3 and later export them. The declarations are horo's own: NCCL is
 // loaded at run time, and none of its headers is needed. Values are those of NCCL's enumerations.
 #pragma once
 

@@ -5,12 +5,13 @@
 #include <utility>
 
 #include "horo/base/error.h"
+#include "horo/base/log.h"
 #include "horo/base/say.h"
 
 namespace horo {
 namespace {
 
-constexpr int kBusyLooks = 1'000;  // a call takes some microseconds
+constexpr std::chrono::microseconds kBusy{100};  // a call takes some 10 us
 constexpr std::chrono::microseconds kFirstPause{20}, kLongestPause{1'000};
 
 }  // namespace
@@ -77,14 +78,21 @@ void NcclCalls::check() const {
 
 void NcclCalls::finalize() {
   if (comm_ == nullptr || std::exchange(is_finalized_, true)) return;
-  finish("ncclCommFinalize", api_->comm_finalize(comm_));
+  try {
+    finish("ncclCommFinalize", api_->comm_finalize(comm_));
+  } catch (const ShutDown&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    log_debug(say("a communicator of NCCL is ended without its peers: ", error.what()));
+  }
 }
 
 void NcclCalls::finish(const char* name, int result) {
   Duration pause = kFirstPause;
-  for (int looks = 0; result == kNcclInProgress; ++looks) {
+  const TimePoint busy_until = result == kNcclInProgress ? Clock::now() + kBusy : TimePoint();
+  while (result == kNcclInProgress) {
     check_time(name);
-    if (looks >= kBusyLooks) {
+    if (Clock::now() >= busy_until) {
       pause_(pause);
       pause = std::min<Duration>(2 * pause, kLongestPause);
     }

@@ -50,7 +50,8 @@ class NcclCalls {
   // Throws what NCCL has found since, as run().
   void check() const;
   // What is on the device is done here: ends the communicator when its last bytes have left for the peers, which may
-  // not have them yet. Throws as run(). abort() follows. A second call has no effect.
+  // not have them yet. NCCL may wait for the peers of this host, and fail when these have ended without it: that is no
+  // error. Throws what pause() throws. abort() follows. A second call has no effect.
   void finalize();
   // Ends what the communicator has on the device. No call follows; a second one has no effect.
   void abort(const CudaDevice& device) noexcept;

@@ -21,6 +21,17 @@ constexpr std::size_t kSliceBytes = 32 << 20;  // of a canonical sum, whose shar
 constexpr std::size_t kSmallBytes = 64 << 10;  // of all inputs together: each member reduces them itself
 
 constexpr std::size_t kFirstBytes = 4;  // that members exchange to connect
+constexpr std::size_t kPackBytes = 16;  // of a kernel's loads, where all its inputs are aligned alike
+
+std::size_t in_packs(std::size_t bytes) {
+  return (bytes + kPackBytes - 1) / kPackBytes * kPackBytes;
+}
+
+// Elements of a shard of each member, at most: some packs.
+std::size_t most_elements(std::size_t element_bytes, std::size_t members) {
+  const std::size_t pack = kPackBytes / element_bytes, most = kSliceBytes / element_bytes / members;
+  return std::max(most / pack * pack, pack);
+}
 
 // Elements that one member reduces.
 struct Shard {
@@ -71,8 +82,8 @@ class NcclGroup final : public DeviceGroup {
     const OnDevice here(device_);
     calls_.finalize();
   }
-  void abort() noexcept override {
-    calls_.abort(device_);
+  void abort() noexcept override { calls_.abort(device_); }
+  void free() noexcept override {
     scratch_.free();
     moves_.free();
   }
@@ -94,7 +105,7 @@ class NcclGroup final : public DeviceGroup {
   // NCCL connects members when they first need each other. So they make a collective, and exchange bytes as for sums in
   // the canonical tree, in which each member needs all others, and for messages of two.
   void run_first(DeviceStream& stream) {
-    std::byte* const input = scratch_.at_least((size() + 1) * kFirstBytes) + size() * kFirstBytes;
+    std::byte* const input = scratch_.at_least((size() + 3) * kPackBytes) + (size() + 2) * kPackBytes;
     calls_.all_gather(input, scratch_.data(), kFirstBytes, stream);
     Collective c;
     c.dtype = DType::kUint8;
@@ -159,7 +170,7 @@ class NcclGroup final : public DeviceGroup {
   void reduce_by_tree(const Collective& c, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype), count = c.counts[0];
     const bool is_small = count * bytes * size() <= kSmallBytes;
-    const std::size_t most = std::max(kSliceBytes / bytes / size(), std::size_t{1});  // of a shard
+    const std::size_t most = most_elements(bytes, size());
     const std::size_t rest = is_small ? count : count % size();
     for (std::size_t done = 0; done < count - rest;) {
       const std::size_t each = std::min(most, (count - rest - done) / size());
@@ -175,7 +186,7 @@ class NcclGroup final : public DeviceGroup {
     for (std::size_t member = 0; member < size(); ++member) shards.push_back({begin + member * each, each});
     const std::size_t bytes = size_of(c.dtype), offset = shards[me()].offset * bytes;
     const bool is_for_all = c.kind == CollectiveKind::kAllReduce;
-    std::byte* const sums = is_for_all || members_.rank == c.root ? c.out.data + offset : sums_in_scratch(each * bytes);
+    std::byte* const sums = is_for_all || members_.rank == c.root ? c.out.data + offset : sums_for(c, shards[me()]);
     exchange(c, shards, stream);
     sum(c, shards[me()], sums, stream);
     if (is_for_all) {
@@ -187,7 +198,7 @@ class NcclGroup final : public DeviceGroup {
 
   void scatter_by_tree(const Collective& c, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype);
-    const std::size_t most = std::max(kSliceBytes / bytes / size(), std::size_t{1});
+    const std::size_t most = most_elements(bytes, size());
     const std::size_t longest = *std::ranges::max_element(c.counts);
     for (std::size_t done = 0; done < longest; done += most) {
       std::vector<Shard> shards;
@@ -212,10 +223,21 @@ class NcclGroup final : public DeviceGroup {
     reduce(c, inputs, c.out.data + begin * bytes, count, stream);
   }
 
-  // Each member sends the others' shards of its input, and gets its own of theirs in scratch_, one after the other.
+  // Room in scratch_ for the shards of all members that are at this one's place, which begin in_packs() bytes apart,
+  // and for their sums behind them. It is aligned as this member's own shard is.
+  std::byte* room_for(const Collective& c, const Shard& shard) {
+    const std::size_t bytes = size_of(c.dtype);
+    std::byte* const room = scratch_.at_least((size() + 1) * in_packs(shard.count * bytes) + kPackBytes);
+    return room + reinterpret_cast<std::uintptr_t>(c.in.data + shard.offset * bytes) % kPackBytes;
+  }
+  std::byte* sums_for(const Collective& c, const Shard& shard) {
+    return room_for(c, shard) + size() * in_packs(shard.count * size_of(c.dtype));
+  }
+
+  // Each member sends the others' shards of its input, and gets its own of theirs in room_for() them.
   void exchange(const Collective& c, const std::vector<Shard>& shards, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype), mine = shards[me()].count * bytes;
-    std::byte* const all = scratch_.at_least((size() + 1) * mine);
+    std::byte* const all = room_for(c, shards[me()]);
     calls_.run("ncclSend and ncclRecv", [&](const NcclApi&, NcclComm) {
       const auto call = [&](std::size_t peer) {
         if (peer == me()) return kNcclSuccess;
@@ -223,7 +245,7 @@ class NcclGroup final : public DeviceGroup {
         int error = kNcclSuccess;
         if (there > 0) error = calls_.send(c.in.data + shards[peer].offset * bytes, there, peer, stream);
         if (mine == 0 || (error != kNcclSuccess && error != kNcclInProgress)) return error;
-        return calls_.receive(all + peer * mine, mine, peer, stream);
+        return calls_.receive(all + peer * in_packs(mine), mine, peer, stream);
       };
       return calls_.grouped(call, size());
     });
@@ -243,14 +265,13 @@ class NcclGroup final : public DeviceGroup {
     });
   }
 
-  std::byte* sums_in_scratch(std::size_t mine) { return scratch_.at_least((size() + 1) * mine) + size() * mine; }
-
   // Reduces what exchange() has brought, and this member's own shard.
   void sum(const Collective& c, const Shard& shard, std::byte* out, DeviceStream& stream) {
     const std::size_t bytes = size_of(c.dtype);
-    const std::byte* const all = scratch_.data();
+    const std::byte* const all = room_for(c, shard);
     std::vector<const void*> inputs;
-    for (std::size_t member = 0; member < size(); ++member) inputs.push_back(all + member * shard.count * bytes);
+    for (std::size_t member = 0; member < size(); ++member)
+      inputs.push_back(all + member * in_packs(shard.count * bytes));
     inputs[me()] = c.in.data + shard.offset * bytes;
     reduce(c, inputs, out, shard.count, stream);
   }

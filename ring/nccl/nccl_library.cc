@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+#include <string_view>
+
 #include "horo/base/library_functions.h"
 #include "horo/base/say.h"
 
@@ -9,7 +12,9 @@ namespace horo {
 namespace {
 
 constexpr const char* kLibrary = "libnccl.so.2";
-constexpr int kLeastVersion = 21'901;  // the first one in which threads may abort communicators beside each other
+// Before, a call of a non-blocking communicator that is in progress is known to its thread, not to the communicator: a
+// thread that goes on with another communicator crashes, and threads cannot abort communicators beside each other.
+constexpr int kLeastVersion = 22'703;
 
 // Of the functions the first that is missing; null: none.
 const char* find_functions(void* library, NcclApi& api) {
@@ -38,7 +43,10 @@ const char* find_functions(void* library, NcclApi& api) {
 std::string what_is_missing(void* library, NcclApi& api, int& version) {
   const char* const missing = find_functions(library, api);
   if (api.get_version == nullptr || api.get_version(&version) != kNcclSuccess) return "it does not tell its version";
-  if (version < kLeastVersion) return say("it is NCCL ", nccl_version_text(version), ", and horo needs 2.19 or newer");
+  if (version < kLeastVersion)
+    return say("it is NCCL ", nccl_version_text(version), ", and horo needs 2.27.3 or newer");
+  if (const char* blocks = std::getenv("NCCL_COMM_BLOCKING"); blocks != nullptr && std::string_view(blocks) == "1")
+    return "NCCL_COMM_BLOCKING=1 makes its calls wait for other ranks without a limit: unset it";
   return missing == nullptr ? "" : say("it has no function ", missing);
 }
 

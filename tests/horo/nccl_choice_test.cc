@@ -90,8 +90,11 @@ TEST(Nccl, AnOldOrMissingLibraryIsNamed) {
   const auto call = [](Session& session) { on_device(session, call_of(kAllReduce, session, 10), 0); };
   Config config = on_fake_nccl();
   ::setenv("HORO_FAKE_NCCL_VERSION", "21705", 1);
-  EXPECT_THAT(run_nccl(1, call, config), Each(HasSubstr("it is NCCL 2.17.5, and horo needs 2.19 or newer")));
+  EXPECT_THAT(run_nccl(1, call, config), Each(HasSubstr("it is NCCL 2.17.5, and horo needs 2.27.3 or newer")));
   ::unsetenv("HORO_FAKE_NCCL_VERSION");
+  ::setenv("NCCL_COMM_BLOCKING", "1", 1);
+  EXPECT_THAT(run_nccl(1, call, config), Each(HasSubstr("NCCL_COMM_BLOCKING=1 makes its calls wait")));
+  ::unsetenv("NCCL_COMM_BLOCKING");
   config.nccl_library = "/nowhere/libnccl.so.2";
   EXPECT_THAT(run_nccl(1, call, config), Each(HasSubstr("or name its libnccl.so.2 in HORO_NCCL_LIBRARY")));
 }

@@ -38,22 +38,26 @@ MUTATIONS = {
     "result is there before the collective is enqueued": (
         "horo/lane/device_runner.cc",
         "  group->enqueue(collective, stream);\n",
-        "  last_ = running_.back().done = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());\n"
+        "  result.done = std::make_shared<const DeviceEvent>(stream.device(), stream.handle());\n"
+        "  last_[stream.device().number()] = running_.back().done = result.done;\n"
         "  group->enqueue(collective, stream);\n"
         "  if (!context_.retains) stream.copy_rows(places.rows_out, places.is_here);\n"
-        "  result.done = last_;\n"
         "  return result;\n",
     ),
     "NCCL's progress is not looked at": (
         "ring/nccl/nccl_call.cc",
-        "for (int looks = 0; result == kNcclInProgress; ++looks) {",
-        "if (result == kNcclInProgress && name[4] != 'C') return;\n"
-        "  for (int looks = 0; result == kNcclInProgress; ++looks) {",
+        "  while (result == kNcclInProgress) {",
+        "  if (result == kNcclInProgress && name[4] != 'C') return;\n  while (result == kNcclInProgress) {",
     ),
     "members connect when they need each other": (
         "ring/nccl/nccl_group.cc",
         "      run_first(stream);\n",
         "",
+    ),
+    "memory is freed before the kernels behind an abort have read it": (
+        "horo/lane/device_runner.cc",
+        "  wait_for_rest();\n  for (auto& [ranks, groups] : groups_) groups.free();\n",
+        "  for (auto& [ranks, groups] : groups_) groups.free();\n",
     ),
     "bucket is not packed": (
         "horo/lane/device_runner.cc",

@@ -99,7 +99,6 @@ int allocate(void** memory, std::size_t bytes) {
 
 int free_memory(void* memory) {
   if (const int error = begin("free_blocking")) return error;
-  FakeCuda::get().finish_all();
   FakeCuda::get().free(memory);
   --FakeCuda::get().allocated;
   return 0;

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <functional>
@@ -182,14 +183,6 @@ class FakeCuda {
     changed_.wait(lock, [&] { return stream->operations.empty() && !stream->is_running; });
   }
 
-  // Streams that wait for an event that is never complete are left out.
-  void finish_all() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] {
-      return ready().empty() && std::ranges::none_of(streams_, [](const auto& one) { return one.second->is_running; });
-    });
-  }
-
   void* allocate(std::size_t bytes) {
     const std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     const std::size_t room = (bytes + page - 1) / page * page + page;
@@ -203,13 +196,14 @@ class FakeCuda {
     return guarded;
   }
 
+  // Waits for nothing. The addresses are not given out again, so that late use is seen.
   void free(void* memory) {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find(static_cast<std::byte*>(memory));
-    if (found == regions_.end()) return;
-    ::munmap(found->first, found->second.bytes);
-    ::munmap(found->second.alias, found->second.bytes);
-    regions_.erase(found);
+    if (found == regions_.end() || found->second.alias == nullptr) return;
+    ::mmap(found->first, found->second.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+           0);
+    ::munmap(std::exchange(found->second.alias, nullptr), found->second.bytes);
   }
 
   // Where a stream reads or writes this address.
@@ -220,7 +214,12 @@ class FakeCuda {
     if (found == regions_.begin()) return at;
     --found;
     const auto offset = static_cast<std::size_t>(at - found->first);
-    return offset < found->second.bytes ? found->second.alias + offset : at;
+    if (offset >= found->second.bytes) return at;
+    if (found->second.alias == nullptr) {
+      std::fprintf(stderr, "fake CUDA: a stream uses memory that was freed before\n");
+      std::abort();
+    }
+    return found->second.alias + offset;
   }
 
   int error_in(const std::string& function, int device) {
