@@ -1,13 +1,10 @@
 // TransportGroup: checks a collective, chooses how to run it (shared memory, two-level, or a schedule over messages),
 // runs it in the calling thread and counts it.
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <map>
-#include <new>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -20,6 +17,7 @@
 #include "ring/algorithms/schedule_run.h"
 #include "ring/algorithms/shm/collectives.h"
 #include "ring/group/choose.h"
+#include "ring/group/host_memory.h"
 #include "ring/group/schedule_cache.h"
 #include "ring/group/two_level.h"
 #include "ring/links.h"
@@ -28,15 +26,8 @@
 namespace horo {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kPageBytes = 4096, kApartBytes = 64 << 10;
 constexpr const char* kShm = "shm";
 constexpr std::size_t kKinds = static_cast<std::size_t>(CollectiveKind::kJoin) + 1;
-
-std::size_t alignment_of(std::size_t bytes) {
-  if (bytes >= kHugePageBytes) return kHugePageBytes;
-  return bytes >= kApartBytes ? kPageBytes : kAlignment;
-}
 
 class TransportGroup final : public Group, public ShardedGroup {
  public:
@@ -62,18 +53,12 @@ class TransportGroup final : public Group, public ShardedGroup {
   int rank() const override { return index_; }
   int size() const override { return static_cast<int>(members_.ranks.size()); }
 
-  // In this rank's arena, from which other members read without a copy. Elsewhere large buffers begin on a huge page,
-  // which the kernel fills in one fault.
+  // In this rank's arena, from which other members read without a copy.
   Allocation allocate(std::size_t bytes) override {
     if (const auto arenas = allows_shm_ ? members_.arenas : nullptr) {
       if (Allocation shared = arenas->own()->allocate(bytes); shared.data) return shared;
     }
-    // Larger ones have their pages alone: a page that is pinned for a device counts as one block.
-    const std::align_val_t alignment{alignment_of(bytes)};
-    const std::size_t room = bytes >= kApartBytes ? (bytes + kPageBytes - 1) / kPageBytes * kPageBytes : bytes;
-    auto* data = static_cast<std::byte*>(::operator new(std::max<std::size_t>(room, 1), alignment));
-    if (bytes >= kHugePageBytes) ::madvise(data, bytes, MADV_HUGEPAGE);
-    return {{data, [alignment](std::byte* memory) { ::operator delete(memory, alignment); }}, bytes};
+    return allocate_here(bytes);
   }
 
   bool takes_pieces(const Collective& c) const override {
