@@ -110,7 +110,10 @@ bool DeviceMarks::read(DeviceStepMarks& step) noexcept {
   step.is_lost = !here || !move_anchor(step);
   if (step.is_lost) return true;
   if (!is_anchored_) return false;
-  // The last mark is read first: it is the one that is not reached.
+  // The last mark is the one that is not reached. Its query, and no time between events, tells of a device that failed.
+  bool is_reached = false;
+  step.is_lost = device_.api().event_query(step.marks.back().event, &is_reached) != 0;
+  if (step.is_lost || !is_reached) return step.is_lost;
   for (auto mark = step.marks.rbegin(); mark != step.marks.rend(); ++mark) {
     std::chrono::nanoseconds since{};
     const Read read = elapsed(mark->event, since);
