@@ -12,8 +12,46 @@ import ctypes
 import importlib.util
 import os
 import sys
+import threading
 
 NAME = "horo.torch.devices"
+
+
+def fake():
+    """The library, or None over the fake of the driver, which has one stream that is done at once."""
+    path = os.environ.get("HORO_CUDA_LIBRARY")
+    return ctypes.CDLL(path) if path else None
+
+
+class SideStream:
+    """The streams of threads: that of Places.side_stream(), which the process makes when it is needed first, or the
+    default stream."""
+
+    def __init__(self):
+        self._lock, self._pointer = threading.Lock(), None
+        self._here = threading.local()  # .stream
+
+    def current(self):
+        """The stream of this thread; None: the default stream."""
+        return getattr(self._here, "stream", None)
+
+    @contextlib.contextmanager
+    def entered(self):
+        before, self._here.stream = self.current(), self._made()
+        try:
+            yield
+        finally:
+            self._here.stream = before
+
+    def _made(self):
+        with self._lock:
+            if self._pointer is None and (library := fake()):
+                library.fake_cuda_stream.restype = ctypes.c_void_p
+                self._pointer = library.fake_cuda_stream(False)
+            return self._pointer
+
+
+side_stream = SideStream()
 
 
 class FakeMark:
@@ -78,7 +116,7 @@ def places_of(devices):
             pass
 
         def side_stream(self, number):
-            return contextlib.nullcontext()
+            return side_stream.entered()
 
         def record(self, number):
             return None
@@ -96,13 +134,12 @@ def places_of(devices):
             return sys.modules["torch"].futures.Future()
 
         def after_wait(self, number):
-            if library := os.environ.get(
-                "HORO_CUDA_LIBRARY"
-            ):  # else the fake of the driver, whose streams are done at once
-                ctypes.CDLL(library).fake_cuda_read(None, None, None, ctypes.c_size_t(0))
+            if library := fake():
+                stream = ctypes.c_void_p(self.stream_of(number))
+                library.fake_cuda_read(stream, None, None, ctypes.c_size_t(0))
 
         def stream_of(self, number):
-            return None  # the default stream
+            return side_stream.current()
 
         def copy_from_host(self, tensor, values):
             with sys.modules["torch"].no_grad():

@@ -1,7 +1,6 @@
 #include "ring/cuda/device_kernels.h"
 
 #include <cstdio>
-#include <set>
 #include <string>
 
 #include "ring/cuda/kernel_image.h"
@@ -50,13 +49,7 @@ int DeviceKernels::load_image(const CudaDriver& driver) {
 
 // The driver would load a kernel when it is asked for, and may wait for the device then, which may wait for a rank.
 int DeviceKernels::load_kernels(const CudaDriver& driver) {
-  std::set<std::string> names{kCopyKernel};
-  for (int type = 0; const auto dtype = dtype_from(type); ++type) {
-    for (int number = 0; const auto op = reduce_op_from(number); ++number) {
-      if (has_kernel(*dtype, *op)) names.insert(reduce_kernel(*dtype, *op).data());
-    }
-  }
-  for (const std::string& name : names) {
+  for (const std::string& name : kernel_names()) {
     if (const int error = driver.find_kernel(&found_[name], module_, name.c_str())) {
       std::snprintf(why_.data(), why_.size(), "the NVIDIA driver does not find the kernel %s", name.c_str());
       return error;

@@ -157,4 +157,16 @@ KernelName reduce_kernel(DType dtype, ReduceOp op) {
   return name;
 }
 
+std::vector<std::string> kernel_names() {
+  std::vector<std::string> names{kCopyKernel};
+  for (std::size_t type = 0; type < std::size(kKernelTypes); ++type) {
+    const auto dtype = static_cast<DType>(type);
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kBitAnd}) {
+      const std::string name = reduce_kernel(dtype, op).data();
+      if (has_kernel(dtype, op) && std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  }
+  return names;
+}
+
 }  // namespace horo

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "ring/cuda/cuda_api.h"
 
@@ -62,5 +64,7 @@ inline constexpr char kCopyKernel[] = "horo_copy_rows";
 using KernelName = std::array<char, 32>;
 // "horo_sum_float32" or "horo_reduce_int8".
 KernelName reduce_kernel(DType dtype, ReduceOp op);
+// All of them, without repetition.
+std::vector<std::string> kernel_names();
 
 }  // namespace horo

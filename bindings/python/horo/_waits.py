@@ -71,5 +71,6 @@ class Waits:
             if failure is not None:
                 raise failure
         finally:
+            failure = None  # which has this frame in its traceback
             if sees and self._world.is_elastic:
                 self._world.see()

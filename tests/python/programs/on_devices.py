@@ -56,6 +56,16 @@ def a_sparse_sum_comes_back():
     assert total.to_dense().tolist() == [2.0, 2.0, 0.0]
 
 
+def the_memory_of_a_result_that_is_copied_back_is_held():
+    """The copy may be late on another stream than that of the memory."""
+    held, tensor = [], torch.arange(6.0).view(2, 3).T
+    FAKE.hold = lambda each: held.append(each.data_ptr())
+    hvd.allreduce_(tensor, op=hvd.Sum)
+    del FAKE.hold
+    assert torch.equal(tensor, hvd.size() * torch.arange(6.0).view(2, 3).T)
+    assert tensor.data_ptr() in held and len(set(held)) == 2, held
+
+
 def a_missing_plug_in_is_told_with_its_setting():
     assert os.environ["HORO_CUDA_LIBRARY"]
     hvd.shutdown()
@@ -69,5 +79,6 @@ claims.check(
     one_rank_on_the_cpu_is_a_mismatch_by_name,
     results_of_unknown_sizes_arrive,
     a_sparse_sum_comes_back,
+    the_memory_of_a_result_that_is_copied_back_is_held,
     a_missing_plug_in_is_told_with_its_setting,
 )

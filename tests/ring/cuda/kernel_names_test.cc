@@ -23,6 +23,10 @@ std::set<std::string> names_in_use() {
   return names;
 }
 
+TEST(KernelNames, AreThoseOfAllReductionsAndCopies) {
+  EXPECT_THAT(kernel_names(), testing::UnorderedElementsAreArray(names_in_use()));
+}
+
 TEST(KernelNames, AreThoseOfTheImage) {
   std::ifstream ptx(HORO_KERNEL_PTX);
   if (!ptx) GTEST_SKIP() << "built without nvcc";

@@ -73,6 +73,9 @@ class TorchArrays(Arrays):
             # A tensor that was made in inference mode can be written there alone.
             with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
                 tensor.copy_(buffer)
+                # Their memory may belong to another stream than the current one, which may not have copied yet.
+                devices.hold(buffer)
+                devices.hold(tensor)
             return tensor
 
         return buffer, copy_back

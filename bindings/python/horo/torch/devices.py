@@ -10,7 +10,8 @@ import torch
 from horo import _native
 from horo._submissions import DeviceAddress, streams
 
-_local = threading.local()  # .side_streams, by device
+_side_streams = {}  # by device; never more, since torch has 32 streams of a device and gives them out in turn
+_lock = threading.Lock()  # guards _side_streams
 
 
 class Places:
@@ -37,12 +38,14 @@ class Places:
         """Waits until the current stream of the device has done what it has."""
         torch.cuda.current_stream(number).synchronize()
 
+    @contextlib.contextmanager
     def side_stream(self, number):
-        """A context in which the current stream of the device is one of this thread that has only what it got here."""
-        streams = vars(_local).setdefault("side_streams", {})
-        if number not in streams:
-            streams[number] = torch.cuda.Stream(number)
-        return torch.cuda.stream(streams[number])
+        """A context in which the device is the current one, and its current stream is one of this process that has
+        only what it got here."""
+        # A new thread is on device 0. Without the first context, the second one would go back to a stream of device 0
+        # at its end, which makes a CUDA context there.
+        with torch.cuda.device(number), torch.cuda.stream(_side_stream_of(number)):
+            yield
 
     def record(self, number):
         """An event that passes when the current stream of the device has done what it has."""
@@ -89,6 +92,13 @@ class Places:
         return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
+def _side_stream_of(number):
+    with _lock:
+        if number not in _side_streams:
+            _side_streams[number] = torch.cuda.Stream(number)
+        return _side_streams[number]
+
+
 places = Places()
 streams.current = lambda number: places.stream_of(number)
 streams.after_wait = lambda number: places.after_wait(number)
@@ -131,7 +141,8 @@ def hold(tensor):
 
 
 def side_streams(numbers):
-    """A context in which the current streams of these devices have only what they got in such contexts."""
+    """A context in which the current streams of these devices have only what the process's threads did in such
+    contexts."""
     entered = contextlib.ExitStack()
     for number in numbers:
         entered.enter_context(places.side_stream(number))

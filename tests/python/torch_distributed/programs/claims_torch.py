@@ -1,6 +1,7 @@
 """Checks of programs of torch.distributed: claims are printed and then checked, in order, on every rank."""
 
 import datetime
+import os
 import pathlib
 import sys
 
@@ -18,6 +19,9 @@ DEADLINE = datetime.timedelta(seconds=60)
 def check(*claims, backend="horo"):
     """Runs each function in one default group; the last line printed names the one that failed or hung."""
     dist.init_process_group(backend, timeout=DEADLINE)
+    if backend == "horo" and os.environ.get("TEST_DEVICE") == "fake":
+        devices = sys.modules["horo.torch.devices"]
+        assert type(devices.places) is not devices.Places, "the tensors of this rank are those of the CPU"
     for claim in to_run(claims):
         print(f"{claim.__name__} ...", flush=True)
         torch.manual_seed(1)

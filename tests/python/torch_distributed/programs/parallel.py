@@ -84,6 +84,19 @@ def fsdp2():
     as_alone(dict(net.named_parameters()))
 
 
+def fsdp2_that_asks_the_group_for_memory():
+    net = model()
+    fully_shard(net)
+    net.set_allocate_memory_from_process_group_for_comm(True)
+    train(net, sgd(net.parameters()), map(mine, batches()))
+    as_alone(dict(net.named_parameters()))
+
+
+def a_group_cannot_shrink():
+    with raises(TypeError, "does not support shrinking"):
+        dist.shrink_group([size() - 1])
+
+
 def fsdp1():
     net = FullyShardedDataParallel(model(), use_orig_params=True, device_id=torch.device("cpu"))
     train(net, sgd(net.parameters()), map(mine, batches()))
@@ -168,6 +181,8 @@ def functional_collectives_compile():
 
 check(
     fsdp2,
+    fsdp2_that_asks_the_group_for_memory,
+    a_group_cannot_shrink,
     fsdp1,
     dtensor,
     tensor_parallel,

@@ -1,15 +1,19 @@
 """Works and futures: asynchronous starts, callbacks that start collectives, timeouts, and errors by name."""
 
 import datetime
+import gc
 import threading
 import time
 
 import torch
 import torch.distributed as dist
 from claims_torch import check, equal, raises
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 import horo
+from horo import _default
 from horo.torch.distributed import TimedOut
+from horo.torch.distributed.work import Work
 
 
 def me():
@@ -87,6 +91,42 @@ def callbacks_have_the_order_of_their_works():
     assert order == list(range(12)), order
 
 
+def is_released(step):
+    """30 steps leave no work, and nothing that the session keeps for one. Garbage is not collected meanwhile, because
+    the collector knows nothing of the memory of devices."""
+    session = _default.session()
+    works = lambda: sum(type(each) is Work for each in gc.get_objects())  # noqa: E731
+    there = lambda: (works(), len(session.kept), len(session._on_devices))  # noqa: E731
+    gc.collect()
+    gc.disable()
+    try:
+        before = there()
+        for _ in range(30):
+            step()
+        deadline = time.monotonic() + 10
+        while any(now > then for now, then in zip(there(), before)):
+            assert time.monotonic() < deadline, (before, there())
+            time.sleep(0.01)
+            session.sweep()
+    finally:
+        gc.enable()
+
+
+def works_with_futures_are_released():
+    is_released(lambda: dist.all_reduce(torch.ones(1000), async_op=True).get_future().wait())
+    further = lambda done: dist.all_reduce(done.value()[0].clone(), async_op=True).get_future().wait()  # noqa: E731
+    is_released(lambda: dist.all_reduce(torch.ones(1000), async_op=True).get_future().then(further).wait())
+
+
+def works_of_ddp_are_released():
+    for hook in (None, default_hooks.fp16_compress_hook):
+        layers = [torch.nn.Linear(64, 64) for _ in range(3)]
+        net = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)
+        if hook is not None:
+            net.register_comm_hook(None, hook)
+        is_released(lambda net=net: net(torch.ones(2, 64)).sum().backward())
+
+
 def threads_end_when_nothing_is_to_be_done():
     deadline = time.monotonic() + 10
     while any(thread.name.startswith("horo_futures") for thread in threading.enumerate()):
@@ -150,6 +190,8 @@ check(
     a_future_has_the_tensors,
     a_callback_waits_for_a_collective,
     callbacks_have_the_order_of_their_works,
+    works_with_futures_are_released,
+    works_of_ddp_are_released,
     threads_end_when_nothing_is_to_be_done,
     an_operation_that_takes_too_long_raises_timed_out,
     ranks_that_disagree_get_a_mismatch,

@@ -65,7 +65,8 @@ class Flight:
             return self.has_ended()
         try:
             return self._ended or self._session.waits.until_begun(self._works, 0)
-        except (HoroError, ValueError):  # it has failed, or was released
+        except (HoroError, ValueError) as error:  # it has failed, or was released
+            error.__traceback__ = None  # its frames hold the error and the caller's tensors, until the next collection
             return True
 
     def has_ended(self):

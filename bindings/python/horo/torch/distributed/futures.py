@@ -16,7 +16,7 @@ from horo.torch.distributed.completion import run_callbacks_of
 
 _Future = torch._C.Future
 _then, _add_done_callback = _Future.then, _Future.add_done_callback
-_marked = weakref.WeakKeyDictionary()  # future: _Callbacks
+_marked = weakref.WeakKeyDictionary()  # future: _Callbacks, which must not reach the future, nor the work that has it
 
 
 class _Callbacks:
@@ -32,7 +32,8 @@ class _Callbacks:
 
 
 def mark(future, name_now):
-    """The callbacks of the future are those of the work whose name this function returns."""
+    """The callbacks of the future are those of the work whose name this function returns. The function must not hold
+    the work: the work holds the future, and neither would ever be released."""
     _marked[future] = _Callbacks(name_now)
     return future
 

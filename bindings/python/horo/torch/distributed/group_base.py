@@ -1,6 +1,7 @@
 """What all operations of a process group share: the session, the members, and the start of a work."""
 
 import datetime
+import functools
 
 import torch
 import torch.distributed as dist
@@ -77,6 +78,12 @@ class GroupBase(dist.ProcessGroup):
     supports_coalescing = False
     supports_splitting = False
     supports_time_estimate = False
+    supports_shrinking = False
+
+    def supports_tensor_alloc(self, device):
+        """Whether the group has memory of its own for the collectives of FSDP2; else FSDP2 takes torch's. It asks if
+        set_allocate_memory_from_process_group_for_comm() was called."""
+        return False
 
     def check_members(self):
         """Raises PeerLost in an elastic job that has lost a member: a group of torch cannot go on without it."""
@@ -111,9 +118,10 @@ class GroupBase(dist.ProcessGroup):
         marks.submits(self.session)
         return self._flights.start(kind, fields, memory, splits)
 
-    def name_of_callbacks(self, kind, number):
-        """See Names."""
-        return self._flights.names.of_callbacks(kind, number)
+    def names_of_callbacks(self, words, call):
+        """A function that returns what a callback is known by that is attached now. words: of the operation. call:
+        (kind, number), see Names, or None. The function holds neither the work nor the group."""
+        return (lambda: words) if call is None else functools.partial(self._flights.names.of_callbacks, *call)
 
     def _work(self, call, flights, results, options=None):
         """See Work."""

@@ -211,13 +211,9 @@ class Work(dist._Work):
             if self._future is None:
                 inner = devices.places.future(self.numbers) if self.numbers else torch.futures.Future()
                 # DDP's reducer takes an exception that is set, and not raised in `then`, for a value, and crashes.
-                self._future = mark(inner.then(self._checked), self._name_now)
+                self._future = mark(inner.then(self._checked), self._group.names_of_callbacks(self._call, self.call))
                 lane_of(self._group.lane).put(lambda: self._complete(inner))
         return self._future
-
-    def _name_now(self):
-        """What a callback that is attached now is known by."""
-        return self._call if self.call is None else self._group.name_of_callbacks(*self.call)
 
     def _checked(self, _):
         if self._error is not None:
