@@ -140,8 +140,7 @@ constexpr Setting kOtherSettings[] = {
      .equal_on_all_ranks = true,
      .meaning =
          "how CUDA tensors are reduced: by NCCL, or an error where it does not work (nccl); by way of the memory "
-         "of the hosts (host), as always in an elastic job; by NCCL where it works, else by way of the hosts "
-         "(auto)"},
+         "of the hosts (host); by NCCL where it works, else by way of the hosts (auto)"},
     {.name = "HORO_TRANSPORT",
      .group = kGradients,
      .field = &Config::transport,

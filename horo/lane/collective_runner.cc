@@ -77,7 +77,10 @@ void CollectiveRunner::run(const Job& job) {
   const Participants participants = participants_of(job);
   if (!Staging::needs(job)) {
     run(job, participants);
-  } else if (!run_on_device(job, participants)) {
+    return recorder_.end(job);
+  }
+  has_used_devices_.store(true, std::memory_order_relaxed);
+  if (!run_on_device(job, participants)) {
     const Job on_host = staging_.copy_in(job, participants);
     recorder_.mark(Phase::kPack);
     run(on_host, participants);

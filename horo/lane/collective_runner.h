@@ -2,6 +2,7 @@
 // callers.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -63,6 +64,8 @@ class CollectiveRunner {
   // False: NCCL has not ended its work after end_patience().
   bool wait_for_end() { return stop_.wait_for_end(end_patience()); }
   std::chrono::milliseconds end_patience() const;
+  // Whether a job of device tensors has begun. Any thread.
+  bool has_used_devices() const { return has_used_devices_.load(std::memory_order_relaxed); }
   // Frees the memory of results. Follows the last delivery. Blocks until the devices are idle.
   void free_results() noexcept {
     if (devices_) devices_->results().free();
@@ -99,6 +102,7 @@ class CollectiveRunner {
   Coded coded_{context_.config.kept_tensors};
   AdasumScratch adasum_scratch_;
   std::size_t eager_bytes_ = 0;  // see Participants
+  std::atomic<bool> has_used_devices_ = false;
 };
 
 }  // namespace horo

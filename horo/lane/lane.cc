@@ -25,16 +25,28 @@ Lane::~Lane() {
   join();
 }
 
+// A driver may wait for a device in many calls, and the device for a rank that is lost, until the lane's thread ends
+// NCCL's work on it, which it cannot do then.
+void Lane::stop() {
+  runner_.stop();
+  const TimePoint until = Clock::now() + runner_.end_patience();
+  tasks_.stop([&] {
+    if (runner_.has_used_devices() && Clock::now() >= until)
+      end_process("a call to a device has not returned", "the stop");
+  });
+}
+
 // A thread that is in NCCL cannot be left behind: NCCL's kernels would go on in memory that is freed.
 void Lane::join() {
   runner_.works_have_failed();
   if (!thread_.joinable()) return;
-  if (!runner_.wait_for_end()) {
-    log_error(say("NCCL has not ended its work ", runner_.end_patience().count() / 1'000,
-                  " s after ncclCommAbort: this process ends"));
-    std::_Exit(1);
-  }
+  if (!runner_.wait_for_end()) end_process("NCCL has not ended its work", "ncclCommAbort");
   thread_.join();
+}
+
+void Lane::end_process(const char* what, const char* since) const {
+  log_error(say(what, " ", runner_.end_patience().count() / 1'000, " s after ", since, ": this process ends"));
+  std::_Exit(1);
 }
 
 void Lane::prepack(FilledPlan filled) {

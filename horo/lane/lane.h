@@ -36,10 +36,8 @@ class Lane {
   void prepack(FilledPlan filled);
   // Returns when no buffer is in use and none will be. If a collective may be in flight, the transport must have been
   // aborted before.
-  void stop() {
-    runner_.stop();
-    tasks_.stop();
-  }
+  // Ends the process if a call to a device does not return.
+  void stop();
   // The Works in flight have failed: what is on devices may end without a result. Follows stop(), unless join() does.
   void works_have_failed() { runner_.works_have_failed(); }
   // Blocks until nothing of the lane is on devices any more, or until `until`. Follows works_have_failed().
@@ -71,6 +69,7 @@ class Lane {
 
  private:
   void run(const Task& task);
+  [[noreturn]] void end_process(const char* what, const char* since) const;
 
   const LaneCallbacks callbacks_;
   std::atomic<std::uint32_t> done_ = 0;  // relaxed: orders nothing

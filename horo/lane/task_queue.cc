@@ -56,11 +56,19 @@ void TaskQueue::close(std::function<void()> drained) {
   changed_.notify_all();
 }
 
-void TaskQueue::stop() {
+void TaskQueue::stop(const std::function<void()>& on_turn) {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    wake_all();
+  }
+  while (runs_until(Clock::now() + kDrainTurn)) on_turn();
+}
+
+bool TaskQueue::runs_until(TimePoint until) {
   MutexLock lock(mutex_);
-  stopping_ = true;
-  wake_all();
-  while (running_) changed_.wait(mutex_);
+  while (running_ && Clock::now() < until) changed_.wait_until(mutex_, until);
+  return running_;
 }
 
 bool TaskQueue::wait_until_drained(const std::function<void()>& on_turn) {

@@ -48,8 +48,9 @@ class TaskQueue {
   // No job follows. When all jobs and endings have run, the lane's thread calls `drained`, which must not block, and
   // ends; plans are not packed any more.
   void close(std::function<void()> drained);
-  // No task begins any more. Returns when none runs.
-  void stop();
+  // No task begins any more. Returns when none runs, and calls `on_turn` several times a second until then, without a
+  // lock.
+  void stop(const std::function<void()>& on_turn);
   // The queue was closed, and all jobs and endings have run.
   bool is_drained();
   // After close(): blocks until the queue is drained, and calls `on_turn` several times a second, without a lock.
@@ -85,6 +86,7 @@ class TaskQueue {
   bool run_or_fail(const std::function<void()>& run, bool is_task) noexcept;
   bool wait_for_task(bool is_watching) REQUIRES(mutex_);
   bool end();
+  bool runs_until(TimePoint until);
   bool sleep_until_short(TimePoint until, const std::function<bool()>& is_done);
   bool has_task() REQUIRES(mutex_);
   bool has_task_for_thread() REQUIRES(mutex_);

@@ -283,22 +283,6 @@ TEST(Nccl, AnErrorOfItsNetworkHasTheRankThatHadItAsTheOrigin) {
 }
 
 // In a process of its own, which ends.
-TEST(NcclDeathTest, AProcessInWhichNcclHangsEndsWithAMessage) {
-  if (HORO_SANITIZED) GTEST_SKIP() << "it waits for 20 s, and shows nothing of memory or threads";
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const auto shut_down = [] {
-    ::setenv("HORO_FAKE_NCCL_HANGS", "1", 1);
-    Config config = on_fake_nccl();
-    config.deadline = 1s;
-    const auto once = [](Session& session) {
-      on_device(session, call_of(kAllReduce, session, 10), 0);
-      session.shutdown();
-    };
-    run_nccl(1, once, config);
-  };
-  EXPECT_EXIT(shut_down(), testing::ExitedWithCode(1), "NCCL has not ended its work 10 s after ncclCommAbort");
-}
-
 // Codecs and the like go by way of the host on all ranks; a model on two devices of a rank is one bucket.
 TEST(Nccl, WhatNcclDoesNotTakeHasTheBitsOfTheHostToo) {
   const auto thrown = run_nccl(3, [](Session& session) {
