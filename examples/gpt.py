@@ -90,6 +90,8 @@ mine = torch.Generator().manual_seed(1 + horo.rank())  # each rank reads other p
 warm_up, begun = min(10, options.steps - 1), None
 for step in range(options.steps):
     if step == warm_up:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
         horo.barrier()
         begun = time.perf_counter()
     optimizer.zero_grad()

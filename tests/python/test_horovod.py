@@ -291,6 +291,7 @@ def test_a_horovod_beside_the_alias_is_named(tmp_path):
 
 
 def test_helpers_of_horovod_common_are_there():
+    from horo import _built
     from horovod.common import exceptions, util
 
     assert util.split_list([1, 2, 3, 4, 5], 3) == [[1, 2], [3, 4], [5]] and util.is_iterable("a")
@@ -298,7 +299,8 @@ def test_helpers_of_horovod_common_are_there():
     assert util.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__, "mpi_lib_v2") is None
     with pytest.raises(ImportError, match="horovod.mxnet has not been built"):
         util.check_extension("horovod.mxnet", "HOROVOD_WITH_MXNET", __file__, "mpi_lib")
-    assert not any(query() for query in (util.mpi_built, util.gloo_built, util.nccl_built, util.cuda_built))
+    assert not any(query() for query in (util.mpi_built, util.gloo_built, util.rocm_built))
+    assert (util.nccl_built(), util.cuda_built()) == (_built.nccl_built(), _built.cuda_built())
     with util.env(HOROVOD_A="1", PATH=None):
         assert os.environ["HOROVOD_A"] == "1"
     assert "HOROVOD_A" not in os.environ

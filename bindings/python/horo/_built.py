@@ -1,9 +1,15 @@
-"""Horovod's queries of build features. horo contains none of those components, so all answers are negative, but for
-those about MPI where a plug-in lets it send by MPI."""
+"""Horovod's queries of build features. Of those components horo has plug-ins for MPI, CUDA and NCCL; the answers about
+all others are negative."""
 
 import os
 
-from horo import _default
+from horo import _default, _native
+
+
+def _setting(name):
+    """The value in the session, or what the next one gets from the environment."""
+    session = _default.current()
+    return os.environ.get(name, "") if session is None else session.setting(name)
 
 
 def mpi_threads_supported():
@@ -14,8 +20,7 @@ def mpi_threads_supported():
 
 def mpi_enabled():
     """Whether the ranks send by MPI, which HORO_BACKEND=mpi asks for."""
-    session = _default.current()
-    return (os.environ.get("HORO_BACKEND") if session is None else session.setting("HORO_BACKEND")) == "mpi"
+    return _setting("HORO_BACKEND") == "mpi"
 
 
 def mpi_built():
@@ -34,7 +39,9 @@ def gloo_built():
 
 
 def nccl_built():
-    """0, Horovod's value for a build without NCCL."""
+    """0, Horovod's value for a build without NCCL, though CUDA tensors go by NCCL where it is there (`horo doctor`):
+    Horovod's scripts ask this to learn whether Adasum averages on each host first, and scale the learning rate by
+    local_size() then. horo does not average there."""
     return 0
 
 
@@ -49,8 +56,9 @@ def ccl_built():
 
 
 def cuda_built():
-    """False: no CUDA library is part of horo; CUDA tensors travel by host memory."""
-    return False
+    """Whether the plug-in for CUDA tensors is there (HORO_CUDA_LIBRARY). It does not tell whether there are GPUs."""
+    beside = os.path.join(os.path.dirname(_native.library_path()), "libhoro_cuda.so")
+    return os.path.exists(_setting("HORO_CUDA_LIBRARY") or beside)
 
 
 def rocm_built():

@@ -38,8 +38,8 @@ def extension_available(ext_base_name, verbose=False):
 
 
 def gpu_available(ext_base_name, verbose=False):
-    """False: tensors of GPUs travel by host memory."""
-    return False
+    """Whether the plug-in for tensors of GPUs is there."""
+    return _built.cuda_built()
 
 
 def mpi_built(verbose=False):

@@ -159,7 +159,14 @@ def check_build_text():
             *("    [ ] MPI", "    [ ] Gloo", "    [X] horo"),
             "",
             "Available Tensor Operations:",
-            *("    [ ] NCCL", "    [ ] DDL", "    [ ] CCL", "    [ ] MPI", "    [ ] Gloo", "    [X] horo"),
+            *(
+                "    [X] NCCL, if installed",
+                "    [ ] DDL",
+                "    [ ] CCL",
+                "    [ ] MPI",
+                "    [ ] Gloo",
+                "    [X] horo",
+            ),
         ]
     )
 

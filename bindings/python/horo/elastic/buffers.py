@@ -200,7 +200,8 @@ def _bytes_of(tensor):
 
 def empty(kind, form):
     """A tensor or array of this form, whose values are not set. kind: "torch" or "torch cuda" (of the present device,
-    or of the host where this process has none of these), or "numpy"."""
+    from which load_exactly() takes the state of an optimizer to that of its parameters, or of the host where this
+    process has none of these), or "numpy"."""
     dtype, _, shape = form.partition("[")
     shape = [int(one) for one in shape.rstrip("]").split(",") if one.strip()]
     if kind == "numpy":

@@ -3,6 +3,8 @@
 A sum of floats depends on its order, and so on where tensors are cut. Here the squares are summed as integers: relative
 to the greatest exponent of all gradients each square has 62 binary places, in two words of 64 bits. A rank carries from
 the second word to the first one before the ranks add theirs, so the second one holds those of 2^31 ranks.
+
+The host reads a GPU twice for each group of gradients: the greatest values together, and the sums of all chunks.
 """
 
 import math
@@ -68,7 +70,9 @@ def _norm(whole, groups):
 
 def _greatest(tensors):
     """The greatest absolute value; nan if there is one."""
-    found = [float(one.detach().abs().max()) for one in tensors if one.numel()]  # of complex ones above both parts
+    # That of complex ones is above both parts.
+    of_each = [one.detach().abs().max().to(torch.float64) for one in tensors if one.numel()]
+    found = [value for (value,) in _read([(one,) for one in of_each])]
     return math.nan if any(map(math.isnan, found)) else max(found, default=0.0)
 
 
@@ -83,12 +87,25 @@ def _agreed(value, group, most):
 
 def _squares(tensors, exponent):
     """[the sum of the first words, that of the second] of the squares, divided by 4 ** exponent."""
-    high = low = 0
+    sums = []
     for tensor in tensors:
         for part in tensor.detach().reshape(-1).split(CHUNK):
             part = torch.view_as_real(part) if part.is_complex() else part
             squares = (part.to(torch.float64) * 2.0**-exponent).square() * (1 << HIGH)
             first = squares.floor()
-            high += int(first.to(torch.int64).sum())
-            low += int(((squares - first) * (1 << LOW)).to(torch.int64).sum())
+            second = (squares - first) * (1 << LOW)
+            sums.append((first.to(torch.int64).sum(), second.to(torch.int64).sum()))
+    high, low = map(sum, zip((0, 0), *_read(sums)))
     return [high + (low >> LOW), low & ((1 << LOW) - 1)]
+
+
+def _read(rows):
+    """The values of rows, of scalars of one dtype and one device each: the host reads each device once."""
+    by_device = {}
+    for row in rows:
+        by_device.setdefault(row[0].device, []).append(row)
+    found = []
+    for of_one in by_device.values():
+        flat = torch.stack([scalar for row in of_one for scalar in row])
+        found += flat.view(len(of_one), -1).tolist()
+    return found

@@ -180,7 +180,9 @@ def _optimizer_state(optimizer, root, process_set):
     if is_divided := hasattr(optimizer, "horo_rest"):
         is_divided = not _object(optimizer.horo_rest() is None, root, f"{_OPTIMIZER}.whole", process_set)
     mine = optimizer.horo_gather() if is_divided else optimizer.state_dict() if is_root else None
-    state = _state(is_root, mine, _OPTIMIZER, root, process_set)
+    params = (param for group in optimizer.param_groups for param in group["params"])
+    near = next((param.device for param in params if param.device.type != "cpu"), None)
+    state = _state(is_root, mine, _OPTIMIZER, root, process_set, near)
     if is_root:
         return None if loads_plainly(optimizer) else copy.deepcopy(mine)
     return state
@@ -192,12 +194,12 @@ def broadcast_state(state, name, root_rank=0, process_set=global_process_set):
     return _repeated(lambda root: _state(root.is_here(), state, name, root, process_set), root_rank, process_set)
 
 
-def _state(is_root, mine, name, root, process_set):
-    """One attempt of it. mine: of the root."""
+def _state(is_root, mine, name, root, process_set, near=None):
+    """One attempt of it. mine: of the root. near: see objects.room()."""
     outline, tensors = objects.pack(mine) if is_root else (None, None)
     outline = _object(outline, root, name, process_set)
     if not is_root:
-        tensors = objects.room(outline)
+        tensors = objects.room(outline, near)
     _broadcast_all([(f"{name}/{i}", tensor) for i, tensor in enumerate(tensors)], root, process_set)
     return mine if is_root else objects.unpack(outline, tensors)
 

@@ -39,13 +39,15 @@ class _TensorLike:
 
     shape: tuple
     dtype: torch.dtype
-    device: str  # its type: the tensor is on the current device of each rank
+    device: str  # its type
     is_parameter: bool
     requires_grad: bool
 
-    def empty(self):
+    def empty(self, near):
         # A rank without such a device takes part: all ranks get a Mismatch that names the device.
         device = self.device if self.device == "cpu" or torch.cuda.is_available() else "cpu"
+        if near is not None and near.type == device:
+            device = near
         tensor = torch.empty(self.shape, dtype=self.dtype, device=device)
         return torch.nn.Parameter(tensor, False) if self.is_parameter else tensor
 
@@ -88,9 +90,10 @@ def pack(state):
     return (file.getvalue(), likes), packer.tensors
 
 
-def room(outline):
-    """Empty tensors for the values."""
-    return [like.empty() for like in outline[1]]
+def room(outline, near=None):
+    """Empty tensors for the values, each on the device `near` if that is of the type of its own, else on the current
+    device of its type. near: that of the parameters whose state it is, which may be another than the current one."""
+    return [like.empty(near) for like in outline[1]]
 
 
 def unpack(outline, tensors):

@@ -31,8 +31,8 @@ def state_as_saved(optimizer, is_kept=lambda param: True, added=None, keeps_devi
     floats the dtype and the device of the parameter, and makes a dict of each mapping.
 
     A tensor comes to the device on which the optimizer had that of the same key before; if it had none, to the one on
-    which torch puts it. keeps_devices: it stays on that of the dict. added: {number of a parameter: dict} that goes
-    into its state afterwards."""
+    which torch puts it. keeps_devices: it stays where it is in the dict, but comes to the GPU of the parameter if both
+    are on GPUs. added: {number of a parameter: dict} that goes into its state afterwards."""
     loaded, devices = {}, {}
 
     def see(_, content):
@@ -51,7 +51,9 @@ def state_as_saved(optimizer, is_kept=lambda param: True, added=None, keeps_devi
         for number, param in zip(ids, (one for group in optimizer.param_groups for one in group["params"])):
             if number in loaded["state"] and is_kept(param):
                 entry = dict(loaded["state"][number])
-                if not keeps_devices:
+                if keeps_devices:
+                    entry = _beside(param, entry)
+                else:
                     entry = {key: placed(param, key, value) for key, value in entry.items()}
                 optimizer.state[param] = entry
             if added and number in added:
@@ -73,21 +75,39 @@ def _on_devices_of(value, there):
     if isinstance(value, torch.Tensor):
         return value.to(there.device) if isinstance(there, torch.Tensor) else value
     if isinstance(value, dict) and isinstance(there, dict):
-        found = {key: _on_devices_of(one, there.get(key)) for key, one in value.items()}
+        return _mapped(value, lambda one, key: _on_devices_of(one, there.get(key)))
+    if isinstance(value, (list, tuple)) and isinstance(there, (list, tuple)):
+        there = dict(enumerate(there))
+        return _mapped(value, lambda one, place: _on_devices_of(one, there.get(place)))
+    return value
+
+
+def _beside(param, value):
+    """The value with its tensors on the device of the parameter, if that is of the same type: state that has come from
+    another rank is on the current GPU. Others, such as steps that are counted on the host, stay where they are."""
+    if isinstance(value, torch.Tensor):
+        return value.to(param.device) if value.device.type == param.device.type else value
+    return _mapped(value, lambda one, _: _beside(param, one))
+
+
+def _mapped(value, call):
+    """A dict, list or tuple of call(value, key or place); others, and one of which nothing changes, as they are."""
+    if isinstance(value, dict):
+        found = {key: call(one, key) for key, one in value.items()}
         if any(found[key] is not one for key, one in value.items()):
             value = copy.copy(value)
             value.update(found)
-    elif isinstance(value, (list, tuple)) and isinstance(there, (list, tuple)):
-        found = list(map(_on_devices_of, value, there))
+    elif isinstance(value, (list, tuple)):
+        found = [call(one, place) for place, one in enumerate(value)]
         if any(one is not before for one, before in zip(found, value)):
-            return type(value)(found)
+            return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
     return value
 
 
 def load_exactly(optimizer, state):
     """load_state_dict(), but the values keep their dtypes and types: torch gives the state of a parameter the dtype of
-    the parameter, and makes a dict of each mapping. An optimizer with a load_state_dict() of its own decides itself;
-    one whose ranks divide the state has horo_load()."""
+    the parameter, and makes a dict of each mapping. Tensors of GPUs come to the GPU of their parameter. An optimizer
+    with a load_state_dict() of its own decides itself; one whose ranks divide the state has horo_load()."""
     if hasattr(optimizer, "horo_load"):
         return optimizer.horo_load(state)
     if not loads_plainly(optimizer):
@@ -97,4 +117,5 @@ def load_exactly(optimizer, state):
     ids = (number for group in state["param_groups"] for number in group["params"])
     of_id = dict(zip(ids, params))
     for key, value in state["state"].items():
-        optimizer.state[of_id.get(key, key)] = value
+        param = of_id.get(key, key)
+        optimizer.state[param] = _beside(param, value) if isinstance(param, torch.Tensor) else value

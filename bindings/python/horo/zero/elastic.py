@@ -72,7 +72,7 @@ class ElasticDivision(Division):
         if has_values and layout is not None:
             tensors = [self._parts_of(layout).begin(self.params, kind) for kind in kinds]
         else:
-            tensors = [pack((), (), kind) for kind in kinds]
+            tensors = [pack(self.everything, (), kind) for kind in kinds]
         present, headers, values = self.gather.tensors(tensors, "step", header)
         found = next((header for header in headers if header), None)
         if found is None:

@@ -71,6 +71,8 @@ class Piece:
                 value = (self._of(like(self.param, value)) if is_cut else value.detach()).clone()
                 if self.has_master and is_alike and value.is_floating_point():  # state of a file, or of short floats
                     value = value.to(self.param.device, torch.float32)
+                if value.device.type == self.param.device.type:  # what has come from another rank may be elsewhere
+                    value = value.to(self.param.device)
             found[key] = value
         master = found.pop(MASTER, None)
         if self.has_master and master is not None:

@@ -3,7 +3,7 @@ are joined to those of whole tensors, some MiB at a time."""
 
 import torch
 
-from horo.torch.sharding.extents import flat, like
+from horo.torch.sharding.extents import flat, joined, like, place_of
 
 BATCH_BYTES = 16 << 20
 
@@ -24,7 +24,7 @@ def gather_entries(gather, tensors, mine, owner, expected=None):
         given = [(entry, form) for (part, entry), form in zip(mine, forms) if part.number in batch]
         found = []
         if kinds:
-            _, _, found = gather.tensors([_packed(given, kind) for kind in kinds], "state", expected=expected)
+            _, _, found = gather.tensors([_packed(given, kind, tensors) for kind in kinds], "state", expected=expected)
         readers = [{kind: _Reader(parts[m]) for kind, parts in zip(kinds, found)} for m in range(len(rows))]
         entries = {number: {} for number in sorted(batch)}
         for of_member, reader in zip(rows, readers):
@@ -85,26 +85,26 @@ def _batches(told):
         yield batch
 
 
-def _packed(entries, kind):
-    """The tensors of one kind, one after the other."""
+def _packed(entries, kind, tensors):
+    """The values of one kind, one after the other. tensors: those to which the entries belong."""
     rows = ((entry[key], f) for entry, form in entries for key, f in form.items() if f[0] != "value")
-    found = [value.detach().reshape(-1) for value, f in rows if f[1] == kind]
-    return torch.cat(found) if found else torch.empty(0, dtype=kind[0], device=kind[1])
+    return joined([value.detach().reshape(-1) for value, f in rows if f[1] == kind], kind, tensors)
 
 
 def _join(entry, tensor, part, form, reader):
-    """Puts what one part has into the entry of its tensor."""
+    """Puts what one part has into the entry of its tensor: on the device of the tensor, where both are of one type."""
     for key, (how, *more) in form.items():
         if how == "value":
             value, device = more
-            on = tensor.device if device == tensor.device.type else device
-            entry.setdefault(key, value if device in (None, "cpu") else value.to(on))
+            entry.setdefault(key, value if device in (None, "cpu") else value.to(place_of(device, [tensor])))
             continue
-        (dtype, device), shape = more
-        value = reader[dtype, device].take(shape)
+        kind, shape = more
+        value = reader[kind].take(shape)
+        device = place_of(kind[1], [tensor, value])
         if how == "whole":
-            entry[key] = like(tensor, value.clone()) if value.shape == tensor.shape else value.clone()
+            value = value.to(device, copy=True)
+            entry[key] = like(tensor, value) if value.shape == tensor.shape else value
             continue
         if key not in entry:
-            entry[key] = torch.empty_like(tensor, dtype=dtype, device=device, requires_grad=False)
+            entry[key] = torch.empty_like(tensor, dtype=kind[0], device=device, requires_grad=False)
         flat(entry[key])[part].copy_(value)

@@ -60,12 +60,26 @@ def cut(extents, first, last):
     return found
 
 
+def place_of(device, tensors):
+    """The device of the first of these tensors that is on one of this type; if none is, the current one of the type."""
+    return next((one.device for one in tensors if one.device.type == device), device)
+
+
+def joined(values, kind, tensors, out=None):
+    """Flat tensors of one kind, one after the other, in `out` or in a new one. They may be on several devices: the new
+    one is on that of the first, or on that of the tensors to which they belong if there is none."""
+    if not values:
+        return torch.empty(0, dtype=kind[0], device=place_of(kind[1], tensors)) if out is None else out
+    if len(values) == 1 and out is not None:
+        return out.copy_(values[0])
+    device = values[0].device if out is None else out.device
+    return torch.cat([one.to(device) for one in values], out=out)
+
+
 def pack(tensors, extents, kind, out=None):
-    """The values of these extents of tensors of one kind, one after the other, in `out` or in a new flat tensor."""
-    values = [flat(tensors[number])[begin:end] for number, begin, end in extents]
-    if out is not None and len(values) < 2:
-        return out.copy_(values[0]) if values else out
-    return torch.cat(values, out=out) if values else torch.empty(0, dtype=kind[0], device=kind[1])
+    """The values of these extents of tensors of one kind, one after the other, in `out` or in a new flat tensor, which
+    is on the device of the first of them, or on that of the tensors if there are none."""
+    return joined([flat(tensors[number])[begin:end] for number, begin, end in extents], kind, tensors, out)
 
 
 def unpack(tensors, extents, values):
