@@ -43,7 +43,7 @@ class Gradients(Results):
         self._payloads = Payloads(self.declared.compressor, modes.get("sparse_as_dense", False))
         self._layouts = Layouts(self.declared)
         self._batching = self.declared.batching
-        self._lock = threading.RLock()  # held while rows are added to the table
+        self._lock = threading.RLock()  # held while a round opens, a pass enters it, or rows are added to the table
         self._abandoned = AbandonedWorks()
         self.before_pass = lambda: None  # called before a backward in this thread
         self.before_rest = lambda: None  # called before the gradients are submitted that no hook has submitted
@@ -108,17 +108,17 @@ class Gradients(Results):
             return False
         if state.group is None:
             return True
-        if state.group.arrive():
+        if state.group.arrive(state):
             self._submit_group(state.group)
         return False
 
     def _enter(self, state):
         """The hook of a parameter runs."""
         running = rounds.current()
-        if self.round.running is not running:
-            self.round.enter(running, state)
-            self.declared.wake()
-            self.declared.stream.thread = running.thread
+        with self._lock:
+            if self.round.enter(running, state):
+                self.declared.wake()
+                self.declared.stream.thread = running.thread
 
     def end_pass(self):
         """The backward that reached these gradients has ended. Returns whether its round ends."""
@@ -176,7 +176,11 @@ class Gradients(Results):
 
     def _begin(self):
         """The following submits belong to the current round."""
-        if not self.round.is_open:
+        if self.round.is_open:
+            return
+        with self._lock:
+            if self.round.is_open:  # the hook of another device has opened it
+                return
             session, number, stream = self.connection()
             self.declared.update_names()
             if self.round.count_from_join(session.joins[number]):
@@ -308,7 +312,7 @@ class Gradients(Results):
             if state.zeroed and state.is_in_view(state.param.grad):
                 state.param.grad = None
             return
-        is_absent = self.round.is_absent or state in self.round.held
+        is_absent = self.round.is_absent or self.round.holds(state)
         if not is_absent and state.has_gradient(self.round.has_reached(state)):
             self.submit(state, state.param.grad)
         elif state.layout and not self._payloads.sparse_as_dense:

@@ -30,7 +30,8 @@ class ParameterState:
         "zeroed",
         "is_lent",
         "is_late",
-        "has_result",
+        "_has_result",
+        "_values",
     )
 
     def __init__(self, name, param, spec):
@@ -45,7 +46,7 @@ class ParameterState:
         self.layout = None  # of its gradient, on all ranks (sparse.py); None: not known
         self.is_lent = False  # another optimizer reduces the parameter
         self.is_late = False  # its gradient may become complete several times in a backward: the end submits it
-        self.has_result = False  # its gradient is a result, if it is not zero; only with another op than Average
+        self.has_result = False
         self.drop_view()
 
     def drop_view(self):
@@ -91,10 +92,32 @@ class ParameterState:
         """Whether there is a gradient, of a parameter that is reduced here and had none."""
         return self.param.grad is not None and self.param.requires_grad and not self.is_lent
 
-    def holds_result(self):
-        """Whether the gradient is a result, maybe changed or replaced by the user, and not zero."""
+    @property
+    def has_result(self):
+        """Whether the gradient is a result, if it is not zero; only with another op than Average."""
+        return self._has_result
+
+    @has_result.setter
+    def has_result(self, value):
+        self._has_result = value
+        self._values = None  # whether it was not zero at each may_hold_result() since: a tensor of one bool
+
+    def may_hold_result(self):
+        """Whether the gradient is a result now, maybe changed or replaced by the user, and not zero. On a device it may
+        be zero: holds_result() tells that later. Most gradients are not asked, and this does not wait for the device.
+        """
         gradient = self.param.grad
-        if self.has_result and (gradient is None or not _has_values(gradient)):
+        if self.has_result and gradient is None:
+            self.has_result = False
+        if not self.has_result:
+            return False
+        values = _has_values(gradient)
+        self._values = values if self._values is None else self._values.to(values.device) & values
+        return self.holds_result() if devices.is_host(gradient) else True
+
+    def holds_result(self):
+        """Whether the gradient was a result and not zero when may_hold_result() was called. Waits for its device."""
+        if self._values is not None and not bool(self._values):
             self.has_result = False
         return self.has_result
 
@@ -122,7 +145,7 @@ class ParameterState:
 
 
 def _has_values(gradient):
-    """Whether the gradient is not zero."""
+    """Whether the gradient is not zero, as a tensor."""
     if gradient.layout is torch.sparse_coo:
-        return bool(gradient._values().any())
-    return bool(gradient.any())
+        return gradient._values().any()
+    return gradient.any()

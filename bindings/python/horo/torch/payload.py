@@ -81,13 +81,13 @@ class Payloads:
 
     def deliver_all(self, table, states, held):
         """All works of the table have ended: leaves the results in the gradients of these ParameterStates. held: those
-        whose gradient was a result before, which no rank has added to."""
+        whose gradient may have been a result before, which no rank has added to."""
         for row in range(len(table)) if self.compressor is not None else table.changed_rows():
             self.deliver(table, row)
         self._make_sparse_again(states)
         for state, handle in table.sparse.items():
             result = synchronize(handle)
-            if state not in held:
+            if state not in held or not state.holds_result():
                 state.param.grad = result
 
     def deliver(self, table, row):

@@ -39,7 +39,7 @@ class RoundState:
         self.is_open = False  # the round was announced, and a submit may belong to it
         self.is_submitted = False  # all of its gradients are submitted
         self.running = None  # the BackwardPass that has reached a parameter, while it runs
-        self.held = frozenset()  # ParameterStates whose gradient was a result when backward began, unless may_add
+        self.held = frozenset()  # ParameterStates whose gradient may be a result since before backward: see holds()
         self._passes = passes
         self._passes_done = 0
         self._local_depth = 0  # of no_sync()
@@ -93,13 +93,21 @@ class RoundState:
         """An outermost backward begins."""
         if self.may_add or self.is_dirty:
             return
-        self.held = frozenset(state for state in states if state.holds_result())
+        self.held = frozenset(state for state in states if state.may_hold_result())
+
+    def holds(self, state):
+        """Whether the gradient was a result when backward began, unless may_add. May wait for its device."""
+        return state in self.held and state.holds_result()
 
     def enter(self, running, state):
-        """A BackwardPass has reached its first parameter."""
+        """A BackwardPass has reached a parameter. Returns whether it is the first one. The caller holds the lock of
+        Gradients, as hooks of several devices run at the same time."""
+        if self.running is running:
+            return False
         if self.running is not None and self.running.is_active:
             raise RuntimeError(_TWO_THREADS.format(name=state.name))
         self.running = running
+        return True
 
     def is_plain(self):
         """Whether a batch of the last round may be submitted as it is."""
@@ -130,7 +138,7 @@ class RoundState:
     def check_held(self, states):
         """A backward has added to the gradients of these states."""
         for state in states:
-            if state in self.held:
+            if self.holds(state):
                 raise RuntimeError(_ADDED_TO_RESULT.format(name=state.name))
 
     def due_of(self, states, submitted):

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import hashlib
 import itertools
-import threading
 import weakref
 
 import torch
@@ -19,19 +18,18 @@ from horo import _native
 from horo._changes import held
 from horo._specs import Spec
 from horo.errors import Mismatch
-from horo.torch import disagreement, marks
-from horo.torch.streams import MAX_STREAMS, this_thread
+from horo.torch import disagreement, marks, streams
+from horo.torch.streams import MAX_STREAMS, own_thread, this_thread
 
 CHECK_BYTES = 4  # of the digest of the streams' numbers
 
 _living = weakref.WeakSet()  # Gradients
-_local = threading.local()  # .current: the BackwardPass of this thread's outermost backward
 _numbers = itertools.count()
 _active = set()  # the BackwardPasses of all threads in the wrapper
 
 
 class BackwardPass:
-    """One outermost backward."""
+    """One outermost backward. The threads of autograd that work for it find it: see streams.carried."""
 
     __slots__ = ("has_nested", "is_active", "task", "thread")
 
@@ -39,7 +37,7 @@ class BackwardPass:
         self.has_nested = False  # it has called backward itself, as reentrant checkpoints do
         self.is_active = True
         self.task = task  # graph task of a backward that bypasses the wrapper
-        self.thread = this_thread()
+        self.thread = own_thread()
 
     def is_alone(self):
         """Whether no other thread runs backward."""
@@ -73,7 +71,8 @@ def living():
 
 def forget_all():
     """This rank is no member of the job any more: rounds of optimizers, and the exchange of this thread, are void."""
-    _local.unfinished = _local.current = None
+    thread = this_thread()
+    thread.unfinished = thread.backward = None
     for gradients in living():
         gradients.forget_round()
 
@@ -81,25 +80,36 @@ def forget_all():
 def current():
     """The BackwardPass to which the calling hook belongs. If backward bypasses the wrapper, autograd calls end() at the
     end of the current graph task."""
-    found = getattr(_local, "current", None)
+    found = streams.carried()
+    if found is not None:
+        if not found.is_active:  # an exception has ended it in another thread
+            raise RuntimeError("a gradient is complete after its backward has raised an exception")
+        return found
+    thread = own_thread()
+    found = thread.backward
     if found is not None:
         if found.task in (None, torch._C._current_graph_task_id()):
             return found
         found.is_active = False  # an exception has ended it
-    active = list(_active)
-    if len(active) == 1:  # autograd runs deep nesting and the work of devices in threads of its own
-        return active[0]
-    found = _local.current = BackwardPass(torch._C._current_graph_task_id())
-    if found.task != -1:  # else the hook was called by hand
-        torch.autograd.Variable._execution_engine.queue_callback(lambda: _end_late(found))
+    found = _only_one()
+    if found is None:
+        found = thread.backward = BackwardPass(torch._C._current_graph_task_id())
+        if found.task != -1:  # else the hook was called by hand
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: _end_late(found))
     return found
+
+
+def _only_one():
+    """Where torch does not carry the BackwardPass to autograd's own threads: the only one of all threads, or None."""
+    active = [] if streams.CARRIES else list(_active)
+    return active[0] if len(active) == 1 else None
 
 
 def _wrapped(backward):
     @functools.wraps(backward)
     def outermost(*args, **kwargs):
         if torch._C._current_graph_task_id() != -1:
-            found = getattr(_local, "current", None)
+            found = streams.carried() or own_thread().backward or _only_one()
             if found is not None:
                 found.has_nested = True
             return backward(*args, **kwargs)
@@ -122,24 +132,37 @@ def _run(backward, args, kwargs):
         resume()
         for gradients in living():
             gradients.prepare()
-    running = _local.current = BackwardPass()
-    _active.add(running)
+    running, before = BackwardPass(), streams.carried()
     try:
+        _start(running)
         result = backward(*args, **kwargs)
     except BaseException as error:
         _give_up(running, error)
         raise
     finally:
-        running.is_active = False
-        _active.discard(running)
-        _local.current = None
+        _stop(running, before)
     end(running)
     return result
 
 
+def _start(running):
+    """The hooks that run from now on belong to this BackwardPass."""
+    running.thread.backward = running
+    _active.add(running)
+    streams.carry(running)
+
+
+def _stop(running, before):
+    """The hooks of this BackwardPass have run. before: what streams.carried() was before it."""
+    running.is_active = False
+    _active.discard(running)
+    running.thread.backward = None
+    streams.carry(before if before is not None and before.is_active else None)
+
+
 def _end_late(running):
     running.is_active = False
-    _local.current = None
+    running.thread.backward = None
     end(running)
 
 
@@ -148,9 +171,10 @@ def _reached(running):
 
 
 def _give_up(running, error):
+    running.is_active = False  # other threads of autograd may still run hooks
     incomplete = [one for one in _reached(running) if not one.round.accumulates]
-    if disagreement.marked_set(error) is None and incomplete and getattr(_local, "unfinished", None) is None:
-        _local.unfinished = _Exchange(incomplete)
+    if disagreement.marked_set(error) is None and incomplete and this_thread().unfinished is None:
+        this_thread().unfinished = _Exchange(incomplete)
     _abandon(incomplete, error)
     for gradients in _reached(running):
         gradients.forget_pass()
@@ -186,7 +210,7 @@ def telling(complete):
 
 def _finish(complete):
     resume()
-    _local.unfinished = exchange = _Exchange(complete)
+    this_thread().unfinished = exchange = _Exchange(complete)
     everything = list(complete)
     try:
         for gradients in complete:
@@ -216,14 +240,15 @@ def _abandon(incomplete, error):
     for gradients in incomplete:
         alone = gradients.declared.process_set != marked
         gradients.give_up(reason if alone else str(error), alone)
-    if incomplete and getattr(_local, "unfinished", None) is not None:
-        _local.unfinished.reason = reason
-        _local.unfinished.start()
+    exchange = this_thread().unfinished
+    if incomplete and exchange is not None:
+        exchange.reason = reason
+        exchange.start()
 
 
 def resume():
     """Completes the exchange of this thread's last round: takes part in rounds that only other ranks have begun."""
-    exchange = getattr(_local, "unfinished", None)
+    exchange = this_thread().unfinished
     if exchange is None:
         return
     others = _take_part(exchange)
@@ -246,9 +271,9 @@ def _take_part(exchange):
             elif not gradients.round.is_submitted:
                 gradients.submit_rest()
     except Exception:
-        _local.unfinished = None
+        this_thread().unfinished = None
         raise
-    _local.unfinished = None
+    this_thread().unfinished = None
     return [] if exchange.reason is not None else others
 
 
@@ -339,7 +364,7 @@ def _check_of(numbers):
 def _spec(number, numbers):
     """The Spec of the flags of these streams in a process set."""
     name = "rounds of optimizers"
-    if threading.current_thread() is not threading.main_thread():
+    if not this_thread().is_main:
         name += " " + hashlib.sha256(",".join(map(str, numbers)).encode()).hexdigest()[:8]
     fields = {"dtype": _native.UINT8, "shape": (MAX_STREAMS + 2 * CHECK_BYTES,), "stepwise": 1, "set": number}
     return Spec(name, _native.ALL_REDUCE, _native.MAX, **fields)

@@ -10,6 +10,7 @@ import hashlib
 import threading
 import weakref
 
+import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from horo._growth import on_growth
@@ -22,12 +23,59 @@ _joined = WeakTensorKeyDictionary()  # parameter: the Stream in which it was wra
 _lock = threading.Lock()
 _local = threading.local()
 
+# Autograd runs the hooks of a GPU in one thread of its own, whatever threads call backward, and has further threads for
+# deep nesting. What torch stores for a thread under a key is also there in those that work for its backward. These
+# functions are private to torch.
+_KEY = "horo.backward"
+_store = getattr(torch._C, "_stash_obj_in_tls", None)
+_stored = getattr(torch._C, "_get_obj_in_tls", None)
+_is_stored = getattr(torch._C, "_is_key_in_tls", None)
+_remove = getattr(torch._C, "_remove_obj_from_tls", None)  # of recent versions
+CARRIES = None not in (_store, _is_stored, _stored)
+
+
+class Thread:
+    """A thread that uses optimizers. The system reuses its numbers of threads."""
+
+    __slots__ = ("backward", "unfinished", "_number")
+
+    def __init__(self):
+        self.backward = None  # the BackwardPass of its outermost backward
+        self.unfinished = None  # the exchange of its last round; see rounds.py
+        self._number = threading.get_ident()
+
+    @property
+    def is_main(self):
+        return self._number == threading.main_thread().ident
+
+
+def own_thread():
+    """The Thread that calls, whatever it works for."""
+    if not hasattr(_local, "thread"):
+        _local.thread = Thread()
+    return _local.thread
+
 
 def this_thread():
-    """An object that stands for the calling thread. The system reuses its numbers of threads."""
-    if not hasattr(_local, "thread"):
-        _local.thread = object()
-    return _local.thread
+    """The Thread that calls. In a thread of autograd it is the one for whose backward that works."""
+    found = carried()
+    return found.thread if found is not None and found.is_active else own_thread()
+
+
+def carry(backward):
+    """From now on carried() of this thread is this BackwardPass, or None. In the threads of autograd it is what it was
+    in the calling thread when backward began."""
+    if not CARRIES:
+        return
+    if backward is None and _remove is not None:  # the end of a thread with an object would wait for the interpreter
+        _remove(_KEY)
+    else:
+        _store(_KEY, backward)
+
+
+def carried():
+    """The BackwardPass for which this thread works. None: there is none, or torch does not tell it."""
+    return _stored(_KEY) if CARRIES and _is_stored(_KEY) else None
 
 
 class Stream:
