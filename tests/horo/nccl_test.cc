@@ -295,7 +295,7 @@ TEST(Nccl, WhatNcclDoesNotTakeHasTheBitsOfTheHostToo) {
     expect_bits_of_host(session, call);
     Call gather = call_of(kAllGather, session, 10 + session.topology().rank);
     gather.spec.name = "gather";
-    gather.out_bytes = 33 * 12;
+    gather.out_bytes = std::size_t{33} * 12;
     expect_bits_of_host(session, gather);
     call = call_of(kAllReduce, session, 10);
     call.spec.name = "another device";

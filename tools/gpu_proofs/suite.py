@@ -14,6 +14,7 @@ MOST_LEFT_OUT = 0.1  # of the tests
 
 # Those whose ranks have tensors of torch. Elastic jobs go by way of the host.
 FILES = """test_torch test_habits test_random_programs test_collectives test_audit test_horovod test_horovod_scripts
+test_backward_threads
 test_ends test_rebuild test_overlap test_train_step torch_distributed/test_bits torch_distributed/test_deaths
 torch_distributed/test_groups torch_distributed/test_operations torch_distributed/test_parallel
 torch_distributed/test_suite torch_distributed/test_trainers torch_distributed/test_works test_checkpoint""".split()

@@ -9,7 +9,7 @@ import horo.torch as hvd
 
 # Steps until a difference is known at the latest: at once, or where all tensors are on the fake device, when the look
 # in progress and the next one have ended. tests/fake_devices.py
-MOST_LATER = 8 if os.environ.get("TEST_DEVICE") == "fake" else 0
+MOST_LATER = 12 if os.environ.get("TEST_DEVICE") == "fake" else 0
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ _LARGEST = (1 << 63) - 1  # the key of no entry
 _ROW = struct.Struct("<BBq200s100s")  # takes part, has the entry, its hash, label and value
 _MOST_NAMED = 8  # entries that a Finding names
 _MOST_WAITS = 5  # steps that wait for an exchange after a difference
+_UNTIL_KNOWN = 2  # steps from the last rank's exchange on; in the first one it may still be on its way to some
 
 
 @dataclasses.dataclass
@@ -88,7 +89,7 @@ def compare(take, steps_now, process_set, failed):
         if snapshot.arrival is not None:
             yield snapshot.arrival
             snapshot.complete()
-            known_after = steps_now() + 1
+            known_after = steps_now() + _UNTIL_KNOWN
         digest = _digest_of(snapshot)
         row = [digest, ~digest, steps, -steps, len(snapshot), times[0] + snapshot.device_us, times[1], known_after]
     except Exception as error:  # of the state of the optimizer, or of the memory of a device

@@ -4,10 +4,9 @@ A dense gradient of unknown layout is submitted at once, because dense wins. A s
 round, and so does a parameter without a gradient on this rank.
 """
 
-import threading
-
 from horo.torch import disagreement
 from horo.torch.sparse import DENSE, LayoutExchange, layout_of
+from horo.torch.streams import this_thread
 
 
 class Layouts:
@@ -46,8 +45,7 @@ class Layouts:
             has_gradient = state in submitted or state.has_gradient(False)
             found = layout_of(state.param.grad) if has_gradient else None
             seen[state.spec.name] = densified.get(state, found) if state.layout is None else state.layout
-        is_main = threading.current_thread() is threading.main_thread()
-        is_only = is_main and len(declared.stream.companions()) == 1 and not self._has_decided
+        is_only = this_thread().is_main and len(declared.stream.companions()) == 1 and not self._has_decided
         name = "layouts of the gradients" if is_only else f"layouts of {min(seen)} and others"
         self._exchange = LayoutExchange(declared.session, declared.number, name, seen)
 
