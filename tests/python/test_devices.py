@@ -56,7 +56,8 @@ def test_tensors_that_nccl_reduces_have_the_bits_of_the_cpu(run_program, fake_nc
 
 def test_kernels_land_in_the_bars_of_their_steps(run_program, fake_nccl):
     run_program("steps_device", 2, env=fake_nccl)
-    run(command(3, "steps_device", deadline=TORCH_DEADLINE_S), env=fake_nccl)
+    output, _ = run(command(3, "steps_device", deadline=TORCH_DEADLINE_S), env=fake_nccl)
+    assert "AssertionError" not in output  # of a rank, without which the job goes on
 
 
 def test_works_of_torch_distributed_have_the_values_without_a_wait_of_the_host(run_program, fake_nccl):
