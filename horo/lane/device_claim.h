@@ -9,7 +9,8 @@ namespace horo {
 
 class DeviceClaim {
  public:
-  // Takes the right, unless another job has it. Any thread.
+  // Takes the right, unless another job has it. job: its name and address, the same for all of its ranks in this
+  // process. Any thread.
   DeviceClaim(const std::string& job, int device);
   // Gives it back, if this is the last one of the job.
   ~DeviceClaim();

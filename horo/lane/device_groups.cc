@@ -225,7 +225,7 @@ void DeviceGroups::decide(const Participants& participants, const Collective& li
   first_ = std::make_unique<DeviceScratch>(stream.device(), "sums by NCCL (HORO_GPU_BACKEND=host needs none)");
   Offer offer = offer_of(nccl, stream.device(), counters_, *first_);
   if (participants.group.size() > 1) {
-    claim_ = std::make_unique<DeviceClaim>(config_.job, stream.device().number());
+    claim_ = std::make_unique<DeviceClaim>(config_.job + " at " + config_.addr, stream.device().number());
     if (const std::string lack = lack_of_right(*claim_, stream.device()); !lack.empty() && offer.nccl_version != 0) {
       offer.nccl_version = 0;
       offer.why_not = reason_of(lack);
